@@ -23,7 +23,7 @@ import (
 const objectTimeout = 2 * time.Second
 
 // Each method reads one object by its name, and returns nil if the API server has no such object. An error means that the object is not
-// known. An object refines a finding or allows a repair; no fault is found or missed without it.
+// known. An object refines a finding or allows a repair. Without it one fault alone is missed: that nothing is at the path of a claim.
 
 // PersistentVolume reads one by its name.
 func (p *nodePods) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {

@@ -102,6 +102,26 @@ func (p *nodePods) PersistentVolumes(ctx context.Context, pod *corev1.Pod) []str
 	return names
 }
 
+// ClaimPaths reads where the PersistentVolumes lie that claims of a pod are bound to, if those are directories or files of the node.
+func (p *nodePods) ClaimPaths(ctx context.Context, pod *corev1.Pod) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, claimsTimeout)
+	defer cancel()
+	paths := map[string]string{}
+	for _, name := range p.PersistentVolumes(ctx, pod) {
+		pv, err := p.PersistentVolume(ctx, name)
+		if err != nil || pv == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.Namespace != pod.Namespace {
+			continue
+		}
+		switch {
+		case pv.Spec.HostPath != nil:
+			paths[name] = pv.Spec.HostPath.Path
+		case pv.Spec.Local != nil:
+			paths[name] = pv.Spec.Local.Path
+		}
+	}
+	return paths
+}
+
 // podsPerPage is how many pods the API server is asked for at once. Without a bound, one before 1.31 takes all pods of
 // the cluster into its memory to find those of one node. Tenants may put 1.5 MB into the metadata of each.
 const podsPerPage = 8

@@ -107,13 +107,20 @@ func TestKnowsPods(t *testing.T) {
 	}
 }
 
-// claimServer is an API server with claims, by name.
+// claimServer is an API server with claims and PersistentVolumes, by name.
 type claimServer struct {
 	client.Reader
-	claims map[string]corev1.PersistentVolumeClaim
+	claims  map[string]corev1.PersistentVolumeClaim
+	volumes map[string]corev1.PersistentVolumeSpec
 }
 
 func (s *claimServer) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if pv, ok := into.(*corev1.PersistentVolume); ok {
+		if pv.Spec, ok = s.volumes[key.Name]; !ok {
+			return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), key.Name)
+		}
+		return nil
+	}
 	claim, ok := s.claims[key.Name]
 	if !ok || key.Namespace != "shop" {
 		return apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), key.Name)
@@ -144,5 +151,31 @@ func TestPersistentVolumesOfAPod(t *testing.T) {
 	got := (&nodePods{node: "here", live: server}).PersistentVolumes(t.Context(), pod)
 	if diff := cmp.Diff([]string{"pv-1", "pv-2"}, got); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+}
+
+// TestClaimPaths are those of volumes on the node. One that is bound to a claim of another namespace is none of the pod.
+func TestClaimPaths(t *testing.T) {
+	t.Parallel()
+	server := &claimServer{claims: map[string]corev1.PersistentVolumeClaim{}, volumes: map[string]corev1.PersistentVolumeSpec{}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	add := func(name, namespace string, source corev1.PersistentVolumeSource) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
+		server.claims[name] = corev1.PersistentVolumeClaim{
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		server.volumes[name] = corev1.PersistentVolumeSpec{PersistentVolumeSource: source, ClaimRef: &corev1.ObjectReference{Namespace: namespace}}
+	}
+	add("local", "shop", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/disk"}})
+	add("host", "shop", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/pv"}})
+	add("csi", "shop", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}})
+	add("foreign", "bank", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}})
+	add("gone", "shop", corev1.PersistentVolumeSource{})
+	delete(server.volumes, "gone")
+	got := (&nodePods{node: "here", live: server}).ClaimPaths(t.Context(), pod)
+	if diff := cmp.Diff(map[string]string{"local": "/mnt/disk", "host": "/srv/pv"}, got); diff != "" {
+		t.Errorf("paths (-want +got):\n%s", diff)
 	}
 }

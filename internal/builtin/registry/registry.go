@@ -59,6 +59,8 @@ type Deps struct {
 	IdleFile string
 	// Lister lists the pods of the node. Nil: they are not known, and only a pod that is named is looked at.
 	Lister auto.Lister
+	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
+	ClaimPaths subpathfault.ClaimPaths
 }
 
 // Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to subprocess.Main.
@@ -95,7 +97,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 	if d.Lister != nil {
 		surplus.Pods, mounts.Pods = d.Lister.PodsHere, d.Lister.PodsHere
 	}
-	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime}
+	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime, ClaimPaths: d.ClaimPaths}
 	p := parts{
 		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet, Pods: d.Pods},
 		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet, Sources: binds},

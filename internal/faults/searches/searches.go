@@ -45,6 +45,8 @@ type Node struct {
 	Runtime Runtime
 	// Devices looks at devices.
 	Devices *device.Inspector
+	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
+	ClaimPaths subpath.ClaimPaths
 	// OrphanAge is for how long the directory of a pod must be unchanged.
 	OrphanAge time.Duration
 }
@@ -149,7 +151,7 @@ var all = []Search{
 		Kind: fault.SearchSources, Description: "sources of hostPath volumes", Entry: "evidence/sources.json", About: "lookups of the sources of volumes",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			lookups := &subpath.Lookups{}
-			sum, err := lookUpSources(ctx, n, func(pod *corev1.Pod) ([]fault.Finding, error) { return lookups.Ask(ctx, n.Kubelet, pod) })
+			sum, err := lookUpSources(ctx, n, func(pod *corev1.Pod) ([]fault.Finding, error) { return lookups.Ask(ctx, n.Kubelet, pod, n.ClaimPaths) })
 			sum.Evidence = func() any { return lookups }
 			return sum, err
 		},

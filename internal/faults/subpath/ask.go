@@ -34,6 +34,8 @@ type Sources struct {
 	Prober Prober
 	// Runtime knows the containers of pods that are being deleted; nil: there is none.
 	Runtime cri.PodRuntime
+	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
+	ClaimPaths ClaimPaths
 }
 
 // Answers are those of file systems of which the kernel alone proves nothing, by the place of a bind.

@@ -122,17 +122,18 @@ func (l *Lookups) makeMaps() {
 }
 
 // Ask is BadSources of all containers of a pod that writes down what the node answers.
-func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
-	return l.ask(ctx, podSources{node, pod, ""})
+func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, claims ClaimPaths) ([]fault.Finding, error) {
+	return l.ask(ctx, podSources{node: node, pod: pod}, claims)
 }
 
 // ask asks the node in the kubelet's namespace.
-func (l *Lookups) ask(ctx context.Context, p podSources) (found []fault.Finding, err error) {
+func (l *Lookups) ask(ctx context.Context, p podSources, claims ClaimPaths) (found []fault.Finding, err error) {
 	names := p.containers()
 	if len(names) == 0 {
 		return nil, nil
 	}
 	l.makeMaps()
+	p.readClaims(ctx, claims, names)
 	err = p.node.Do(ctx, func() error {
 		for _, name := range names {
 			found = append(found, p.find(nodePathLookup{l, p.node.View()}, name)...)
@@ -144,7 +145,7 @@ func (l *Lookups) ask(ctx context.Context, p podSources) (found []fault.Finding,
 
 // Judge is BadSources from what was written down. n gives paths alone. An answer that is missing proves nothing.
 func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
-	p := podSources{node, pod, ""}
+	p := podSources{node: node, pod: pod}
 	for _, name := range p.containers() {
 		found = append(found, p.find(recordedPathLookup{l}, name)...)
 	}

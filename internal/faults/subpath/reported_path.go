@@ -4,8 +4,10 @@
 package subpath
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -38,22 +40,31 @@ var (
 	reportedKind = map[string]pathKind{
 		"directory": directoryKind, "file": fileKind, "socket file": socketKind, "character device": characterDevice, "block device": blockDevice,
 	}
-	// ofAnyPod is in the paths of pods and of volumes that are mounted for the node, whatever the kubelet's root.
-	ofAnyPod = regexp.MustCompile(`/pods/[0-9a-f]{8}-?[0-9a-f-]+/|/plugins/kubernetes\.io/`)
-	// ofSystem are directories in which no PersistentVolume is looked for.
-	ofSystem = []string{"/bin", "/boot", "/etc", "/lib", "/lib64", "/proc", "/root", "/run/secrets", "/sbin", "/sys", "/usr"}
 )
 
-// reportedPaths looks up the path that the kubelet itself gives as the reason why the container waits. The message chooses a
-// path only among those that are the pod's own: one of its hostPaths, a path in the pod's directory, or that of a claim whose
-// PersistentVolume the kubelet has no directory of, as for a hostPath. The lookup alone proves the fault. before is what was
-// found already.
-func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding {
-	w := c.status.State.Waiting
-	if w == nil || !slices.Contains(reportReasons, w.Reason) {
-		return nil
+// ClaimPaths reads where the PersistentVolumes of type hostPath or local lie that claims of a pod are bound to, by their names. A claim
+// that cannot be read has none.
+type ClaimPaths func(ctx context.Context, pod *corev1.Pod) map[string]string
+
+// readClaims reads the paths of the pod's claims if a container mounts one, and waits for a path that is not otherwise the pod's own.
+func (p *podSources) readClaims(ctx context.Context, read ClaimPaths, containers []string) {
+	if read == nil || !slices.ContainsFunc(containers, func(name string) bool {
+		c := containerSources{podSources: *p, name: name}
+		c.status, _ = podinfo.ContainerStatus(p.pod, name)
+		waits, _, ok := c.reportedPath()
+		_, _, _, own := c.ownPath(waits)
+		return ok && !own && slices.ContainsFunc(podinfo.VolumesOf(p.pod, name), podinfo.FromClaim)
+	}) {
+		return
 	}
-	name, kind, ok := parseReport(w.Message)
+	p.claims = read(ctx, p.pod)
+}
+
+// reportedPaths looks up the path that the kubelet itself gives as the reason why the container waits. The message chooses a
+// path only among those that are the pod's own: one of its hostPaths, a path in the pod's directory, or that of the
+// PersistentVolume of a claim. The lookup alone proves the fault. before is what was found already.
+func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding {
+	name, kind, ok := c.reportedPath()
 	if !ok {
 		return nil
 	}
@@ -69,6 +80,14 @@ func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding 
 			fmt.Sprintf("%q is a %s, and the kubelet takes a %s only", name, describeKind(at), kind.noun), whose)}
 	}
 	return nil
+}
+
+// reportedPath is the path in the kubelet's reason why the container waits.
+func (c containerSources) reportedPath() (name string, kind pathKind, ok bool) {
+	if w := c.status.State.Waiting; w != nil && slices.Contains(reportReasons, w.Reason) {
+		return parseReport(w.Message)
+	}
+	return "", pathKind{}, false
 }
 
 // parseReport reads the path in a message of the kubelet, and the kind of file that it demands there, if it says so.
@@ -111,21 +130,16 @@ func (c containerSources) ownPath(name string) (own, volume, whose string, ok bo
 		return own, v.Name, "it is in the directory of the pod", true
 	}
 	claims := slices.DeleteFunc(volumes, func(v corev1.Volume) bool { return !podinfo.FromClaim(v) })
-	mounted, known := c.claimVolumes()
-	missing := len(podinfo.Claims(c.pod)) - len(mounted)
-	if len(claims) == 0 || !known || missing <= 0 || c.isForeign(name) {
-		return "", "", "", false
+	for _, pv := range slices.Sorted(maps.Keys(c.claims)) {
+		if len(claims) == 0 || !mountinfo.Within(path.Clean(c.claims[pv]), name) {
+			continue
+		}
+		if len(claims) == 1 {
+			volume = claims[0].Name
+		}
+		return name, volume, fmt.Sprintf("it is in PersistentVolume %q, which lies at %q, and a claim of the pod is bound to that", pv, c.claims[pv]), true
 	}
-	if len(claims) == 1 {
-		volume = claims[0].Name
-	}
-	return name, volume, fmt.Sprintf("the container mounts a claim, and of the pod's claims the kubelet has no directory for %d, as for a hostPath", missing), true
-}
-
-// isForeign reports whether a path is one of a kubelet, or of the system, and so of no claim.
-func (c containerSources) isForeign(name string) bool {
-	return mountinfo.Within(c.node.Root, name) || mountinfo.Within(c.node.PodsDir(), name) || ofAnyPod.MatchString(name+"/") ||
-		slices.ContainsFunc(ofSystem, func(dir string) bool { return mountinfo.Within(dir, name) })
+	return "", "", "", false
 }
 
 // claimVolumes lists the volumes that the kubelet has a directory of and the pod's spec has no name of: those of claims.

@@ -4,6 +4,8 @@
 package subpath
 
 import (
+	"cmp"
+	"context"
 	"strings"
 	"testing"
 
@@ -18,16 +20,13 @@ import (
 // emptyNode has nothing at any path, and writes down which paths the kubelet's words had it look up.
 type emptyNode struct {
 	recordedPathLookup
-	asked   []string
-	volumes []kubelet.Volume
+	asked []string
 }
 
 func (n *emptyNode) statReported(name string) (sys.Stat, error) {
 	n.asked = append(n.asked, name)
 	return sys.Stat{}, sys.ENOENT
 }
-
-func (n *emptyNode) volumesOf(*kubelet.Node, string) ([]kubelet.Volume, bool) { return n.volumes, true }
 
 // waitsFor is a pod with a claim, a hostPath and a message of the kubelet.
 func waitsFor(reason, message string) *corev1.Pod {
@@ -45,6 +44,7 @@ const configError = "CreateContainerConfigError"
 func TestReportedPaths(t *testing.T) {
 	t.Parallel()
 	const own = "/var/lib/kubelet/pods/11111111-2222-3333-4444-555555555555"
+	claims := map[string]string{"pv-1": "/srv/pv"}
 	for message, want := range map[string]string{
 		"stat /srv/pv: no such file or directory":                                                        "/srv/pv",
 		"lstat /srv/pv/: no such file or directory":                                                      "/srv/pv",
@@ -57,6 +57,10 @@ func TestReportedPaths(t *testing.T) {
 		"stat /var/lib/kubelet/pods/22222222-2222-3333-4444-555555555555/x: no such file or directory":   "",
 		"stat /k/pods/other/x: no such file or directory":                                                "",
 		"stat /data/kubelet/plugins/kubernetes.io/csi/x/globalmount: no such file or directory":          "",
+		"stat /srv/pv/below/it: no such file or directory":                                               "/srv/pv/below/it",
+		"stat /srv/pv2: no such file or directory":                                                       "",
+		"stat /srv: no such file or directory":                                                           "",
+		"stat /opt/of/no/volume: no such file or directory":                                              "",
 		"stat /etc/shadow: no such file or directory":                                                    "",
 		"stat /proc/1/cwd/x: no such file or directory":                                                  "",
 		"stat " + own + "/../x: no such file or directory":                                               "",
@@ -73,7 +77,7 @@ func TestReportedPaths(t *testing.T) {
 		`secret "x" not found`:                                                                           "",
 	} {
 		n := &emptyNode{recordedPathLookup: recordedPathLookup{&Lookups{}}}
-		found := podSources{testLayout(), waitsFor(configError, message), ""}.find(n, "app")
+		found := podSources{node: testLayout(), pod: waitsFor(configError, message), claims: claims}.find(n, "app")
 		if got := strings.Join(n.asked, " "); got != want {
 			t.Errorf("%.200q: looked up %q, want %q", message, got, want)
 		}
@@ -123,7 +127,7 @@ func TestSocketsHaveTheirPlace(t *testing.T) {
 		pod := waitsFor("ContainerCreating", "")
 		pod.Spec.Volumes = []corev1.Volume{hostPathOf("sock", c.path)}
 		pod.Spec.Volumes[0].HostPath.Type = &c.kind
-		found := podSources{testLayout(), pod, ""}.find(c.node, "app")
+		found := podSources{node: testLayout(), pod: pod}.find(c.node, "app")
 		if len(found) != 1 || found[0].Code != c.code || found[0].Details.Place != c.want {
 			t.Errorf("%s: found %+v, want %s at %s", name, found, c.code, c.want)
 		}
@@ -132,35 +136,44 @@ func TestSocketsHaveTheirPlace(t *testing.T) {
 
 func testLayout() *kubelet.Node { return kubelet.Elsewhere("/k", "/k/pods") }
 
-// TestReportedPathsOfOthers: a path that no claim of the pod can have is not looked up, and neither is one that something
-// else than the kubelet gives.
+// TestReportedPathsOfOthers: a path that is of no claim of the pod is not looked up, and neither is one that something else than the
+// kubelet gives. Claims are read only if one of them may have the path.
 func TestReportedPathsOfOthers(t *testing.T) {
 	t.Parallel()
 	const message = "stat /srv/pv: no such file or directory"
 	for name, c := range map[string]struct {
-		reason  string
-		change  func(*corev1.Pod)
-		volumes []kubelet.Volume
-		looks   bool
+		reason, message string
+		change          func(*corev1.Pod)
+		claims          map[string]string
+		reads, looks    bool
 	}{
-		"a claim without a directory": {reason: configError, looks: true},
-		"being created":               {reason: "ContainerCreating", looks: true},
-		"the claim has a directory":   {reason: configError, volumes: []kubelet.Volume{{Plugin: "kubernetes.io/csi", Name: "pvc-1"}}},
-		"directories of other volumes": {reason: configError, looks: true, volumes: []kubelet.Volume{
-			{Plugin: "kubernetes.io/configmap", Name: "configmap"}}},
-		"no claim": {reason: configError, change: func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = p.Spec.Containers[0].VolumeMounts[1:] }},
-		"a hook":   {reason: "PostStartHookError"},
-		"a crash":  {reason: "CrashLoopBackOff"},
-		"a runtime, whose words may be the container's": {reason: "RunContainerError"},
+		"a claim that lies there":               {claims: map[string]string{"pv-0": "/opt", "pv-1": "/srv/pv/"}, reads: true, looks: true},
+		"being created":                         {reason: "ContainerCreating", claims: map[string]string{"pv-1": "/srv"}, reads: true, looks: true},
+		"claims that lie elsewhere":             {claims: map[string]string{"pv-1": "/srv/p", "pv-2": "/srv/pv/below"}, reads: true},
+		"claims that are not known":             {reads: true},
+		"no claim":                              {change: func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = p.Spec.Containers[0].VolumeMounts[1:] }},
+		"a hostPath of the pod":                 {message: "stat /run/x.sock: no such file or directory", looks: true},
+		"no path":                               {message: `secret "x" not found`},
+		"a hook":                                {reason: "PostStartHookError"},
+		"a crash":                               {reason: "CrashLoopBackOff"},
+		"a runtime, whose words may be foreign": {reason: "RunContainerError"},
 	} {
-		pod := waitsFor(c.reason, message)
+		pod := waitsFor(cmp.Or(c.reason, configError), cmp.Or(c.message, message))
 		if c.change != nil {
 			c.change(pod)
 		}
-		n := &emptyNode{recordedPathLookup: recordedPathLookup{&Lookups{}}, volumes: c.volumes}
-		found := podSources{testLayout(), pod, ""}.find(n, "app")
-		if looks := len(n.asked) > 0; looks != c.looks || looks != (len(found) > 0) {
-			t.Errorf("%s: looked up %q, found %+v, want a lookup: %v", name, n.asked, found, c.looks)
+		n, reads := &emptyNode{recordedPathLookup: recordedPathLookup{&Lookups{}}}, false
+		p := podSources{node: testLayout(), pod: pod}
+		p.readClaims(t.Context(), func(context.Context, *corev1.Pod) map[string]string {
+			reads = true
+			return c.claims
+		}, p.containers())
+		found := p.find(n, "app")
+		if looks := len(n.asked) > 0; reads != c.reads || looks != c.looks || looks != (len(found) > 0) {
+			t.Errorf("%s: read claims %v, looked up %q, found %+v, want %v and a lookup: %v", name, reads, n.asked, found, c.reads, c.looks)
+		}
+		if p = (podSources{node: testLayout(), pod: pod}); c.reads && len(p.find(n, "app")) > 0 {
+			t.Errorf("%s: found without an API server", name)
 		}
 	}
 }

@@ -25,9 +25,9 @@ import (
 // what a kubelet that was stopped has left out of a volume. container narrows it to one container; empty means all of them.
 // Only what a lookup proves is reported: one that does not leave the volume, and does not ask a file system that may hang. A
 // source that a start makes counts only once it should be there: a container that waits for its image has no fault yet. A
-// pod that is over, or goes, has none.
-func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
-	return new(Lookups).ask(ctx, podSources{node, pod, container})
+// pod that is over, or goes, has none. If claims is nil, no path of a claim is known to be the pod's.
+func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string, claims ClaimPaths) ([]fault.Finding, error) {
+	return new(Lookups).ask(ctx, podSources{node: node, pod: pod, container: container}, claims)
 }
 
 // HasSources reports whether BadSources has anything to look at: a container that is not started, or one that mounts a volume
@@ -42,7 +42,8 @@ func HasSources(pod *corev1.Pod, container string) bool {
 type podSources struct {
 	node      *kubelet.Node
 	pod       *corev1.Pod
-	container string // empty: all
+	container string            // empty: all
+	claims    map[string]string // where the PersistentVolumes of its claims lie, as far as that was read
 }
 
 // containers are those that are looked at.

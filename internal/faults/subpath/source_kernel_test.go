@@ -6,10 +6,13 @@
 package subpath
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -102,7 +105,7 @@ func TestBadSources(t *testing.T) {
 				pod.Status.ContainerStatuses = []corev1.ContainerStatus{*c.status}
 			}
 			bad := func() (got []string) {
-				findings, err := BadSources(t.Context(), s.Node, pod, "app")
+				findings, err := BadSources(t.Context(), s.Node, pod, "app", nil)
 				must(t, err)
 				for _, finding := range findings {
 					if want := map[bool]fault.Code{true: fault.SourceTypeMismatch, false: fault.MissingBindSource}[finding.Volume == "other"]; finding.Code != want {
@@ -210,5 +213,61 @@ func TestLinksInAVolume(t *testing.T) {
 			}
 			found.Close()
 		}
+	}
+}
+
+// TestPathsOfTheKubelet has the kubelet name the path of a claim as one that it misses.
+func TestPathsOfTheKubelet(t *testing.T) {
+	for name, c := range map[string]struct {
+		message func(at string) string
+		make    func(t *testing.T, at string)
+		other   bool // the claim lies elsewhere
+		want    fault.Code
+	}{
+		"nothing there": {message: func(at string) string { return "stat " + at + ": no such file or directory" }, want: fault.MissingBindSource},
+		"nothing there, local": {
+			message: func(at string) string { return fmt.Sprintf("path %q does not exist", at) }, want: fault.MissingBindSource,
+		},
+		"something else there": {
+			message: func(at string) string { return "hostPath type check failed: " + at + " is not a directory" }, want: fault.SourceTypeMismatch,
+			make: func(t *testing.T, at string) { must(t, os.WriteFile(at, nil, 0o600)) },
+		},
+		"nothing there, by kind": {
+			message: func(at string) string { return "hostPath type check failed: " + at + " is not a socket file" }, want: fault.MissingBindSource,
+		},
+		"there by now": {
+			message: func(at string) string { return "stat " + at + ": no such file or directory" },
+			make:    func(t *testing.T, at string) { must(t, os.Mkdir(at, 0o755)) },
+		},
+		"a link": {
+			message: func(at string) string { return "stat " + at + ": no such file or directory" },
+			make:    func(t *testing.T, at string) { must(t, os.Symlink("/nowhere", at)) },
+		},
+		"of no claim": {
+			message: func(at string) string { return "stat " + at + ": no such file or directory" }, other: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pod := kubelettest.New(t), kubelettest.NewPod()
+			at := filepath.Join(t.TempDir(), "pv")
+			if c.make != nil {
+				c.make(t, at)
+			}
+			claims := map[string]string{"pv-1": at}
+			if c.other {
+				claims["pv-1"] = at + "2"
+			}
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data", SubPath: "x"}}
+			pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "CreateContainerConfigError", Message: c.message(at)}}}
+			found, err := BadSources(t.Context(), s.Node, pod, "app", func(context.Context, *corev1.Pod) map[string]string { return claims })
+			must(t, err)
+			if len(found) > 1 || (len(found) == 1) != (c.want != "") {
+				t.Fatalf("found %+v, want %q", found, c.want)
+			}
+			if c.want != "" && (found[0].Code != c.want || found[0].Volume != "claim" || !strings.Contains(strings.Join(found[0].Evidence, "\n"), at)) {
+				t.Errorf("found %+v, want %q of the claim at %q", found[0], c.want, at)
+			}
+		})
 	}
 }

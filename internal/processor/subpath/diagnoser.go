@@ -78,7 +78,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if len(c.stale) > 0 {
 		return staleResult(pod, c)
 	}
-	bad, err := subpath.BadSources(ctx, node, pod, scope.container)
+	bad, err := subpath.BadSources(ctx, node, pod, scope.container, d.Sources.ClaimPaths)
 	if err != nil {
 		return processor.Result{}, err
 	}

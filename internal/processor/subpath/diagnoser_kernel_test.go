@@ -6,6 +6,7 @@
 package subpath
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/processor"
@@ -32,7 +34,8 @@ func diagnose(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, change func(*
 		change(&r)
 	}
 	before := s.Mounts()
-	result, err := (&Diagnoser{Pods: pods, Kubelet: s.Node}).Run(t.Context(), r)
+	at := func(context.Context, *corev1.Pod) map[string]string { return map[string]string{"pv-1": "/srv/no-such-volume"} }
+	result, err := (&Diagnoser{Pods: pods, Kubelet: s.Node, Sources: subpath.Sources{ClaimPaths: at}}).Run(t.Context(), r)
 	must(t, err)
 	if diff := cmp.Diff(before, s.Mounts()); diff != "" {
 		t.Errorf("mounts changed:\n%s", diff)
