@@ -12,6 +12,8 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -203,26 +205,44 @@ type countingGuard struct {
 
 func (g *countingGuard) Ended(key fault.Key, pod fault.Pod, err error) { g.counts.Ended(key, pod, err) }
 
-// TestFailureCountsForItsVolume: one failed repair is one for the breakers, however many volumes of the container have the fault.
+// TestFailureCountsForItsVolume: one failed repair is one for the breakers, however many volumes of the container have the fault. The
+// agent holds repairs from the third one on, and the MountFaults, which the manager adds up, have as many.
 func TestFailureCountsForItsVolume(t *testing.T) {
 	t.Parallel()
 	reader := &onePodReader{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
-	counts := guard.New(guard.Options{Node: "n", Otherwise: v1.RecoveryObserve, Freshness: &guard.Freshness{}, Log: logr.Discard()})
+	fresh := &guard.Freshness{}
+	_, err := fresh.Follow(&cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+		return watch.NewFake(), nil
+	}}).Watch(metav1.ListOptions{})
+	if fresh.Answered(); err != nil {
+		t.Fatal(err)
+	}
+	counts := guard.New(guard.Options{Node: "n", Otherwise: v1.RecoveryObserve, Freshness: fresh, Log: logr.Discard()})
+	three := int32(3)
+	counts.Set(&v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.RecoveryPolicySpec{
+		Mode: v1.RecoveryAutomatic, Breaker: &v1.RecoveryBreaker{FailedRepairs: &three},
+	}})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}}
 	pods := &nodePods{}
-	pods.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}})
+	pods.replacePod(nil, pod)
 	h := &repairHolder{guard: &countingGuard{counts: counts}, pods: pods, diagnoses: reader}
 	busy := errors.New("busy")
 	served := fault.Key{Code: fault.StaleSubPath, PodUID: "u", Container: "app", Volume: "a"}
 	action := fault.Action{Kind: fault.Unmount, For: []fault.Key{served}, Pod: &fault.Pod{UID: "u"}}
-	if err := execute(t, h, &countingFamily{err: busy}, processor.Request{}, action); !errors.Is(err, busy) {
-		t.Fatal(err)
-	}
-	total := int32(0)
-	for _, volume := range []string{"a", "b", "c"} {
-		f := fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{UID: "u"}, Container: "app", Volume: volume}
-		total += counts.Recovery([]fault.Finding{f}, nil).FailedRepairs
-	}
-	if total != 1 {
-		t.Errorf("the MountFaults of three volumes have %d failed repairs, want 1", total)
+	for failures := int32(1); failures <= three; failures++ {
+		if err := execute(t, h, &countingFamily{err: busy}, processor.Request{}, action); !errors.Is(err, busy) {
+			t.Fatal(err)
+		}
+		total, closed := int32(0), 0
+		for _, volume := range []string{"a", "b", "c"} {
+			f := fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{UID: "u"}, Container: "app", Volume: volume}
+			r := counts.Recovery([]fault.Finding{f}, nil)
+			if total += r.FailedRepairs; r.Mode == v1.RecoveryAutomatic {
+				closed++
+			}
+		}
+		if total != failures || closed != map[bool]int{true: 3}[failures < three] {
+			t.Errorf("the MountFaults of three volumes have %d failed repairs, want %d; the breaker is closed for %d of them", total, failures, closed)
+		}
 	}
 }
