@@ -17,6 +17,7 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -71,6 +72,9 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 		return nil, err
 	}
 	err = errors.Join(addControllers(m, settings), addTriggers(m, settings))
+	if settings.FaultInfo {
+		err = errors.Join(err, metrics.Registry.Register(mountfault.Info{Reader: m.GetCache()}))
+	}
 	// The caches are filled before this manager is the leader, so that it is soon up to date when it becomes the leader.
 	for _, kind := range []client.Object{
 		&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &v1.Trigger{}, &v1.RecoveryPolicy{}, &v1.RecoveryApproval{}, &v1.MountFault{},

@@ -65,7 +65,7 @@ func TestFlags(t *testing.T) {
 	t.Parallel()
 	flags := NewCommand().Flags()
 	for name, want := range map[string]string{
-		"namespace": "", "leader-elect": "true", "metrics-bind-address": ":8080", "health-probe-bind-address": ":8081",
+		"namespace": "", "leader-elect": "true", "metrics-bind-address": ":8080", "health-probe-bind-address": ":8081", "fault-info-metric": "false",
 		"diagnosis-ttl": "240h0m0s", "minimum-diagnosis-ttl-duration": "30m0s", "maximum-diagnoses-per-node": "50",
 		"agent-lease-duration": "40s", "agent-check-interval": "10s", "retention-interval": "1m0s", "alert-bind-address": "0",
 		"alert-tls-cert-file": "", "alert-tls-key-file": "", "alert-secret-file": "", "alert-token-audiences": "[kubediag,api-server]", "kubeconfig": "", "verbosity": "0",

@@ -8,6 +8,7 @@ import (
 
 	"kubediag.org/kubediag/internal/controller/diagnosis"
 	"kubediag.org/kubediag/internal/controller/lease"
+	"kubediag.org/kubediag/internal/controller/mountfault"
 	"kubediag.org/kubediag/internal/controller/recoverypolicy"
 	"kubediag.org/kubediag/internal/controller/retention"
 	"kubediag.org/kubediag/internal/metric"
@@ -18,6 +19,6 @@ import (
 // Metrics declares the metrics of the manager, without those of the libraries.
 func Metrics() []metric.Declaration {
 	return slices.Concat(
-		diagnosis.Metrics(), lease.Metrics(), recoverypolicy.Metrics(), retention.Metrics(), trigger.Metrics(), alertmanager.Metrics(),
+		diagnosis.Metrics(), lease.Metrics(), mountfault.Metrics(), recoverypolicy.Metrics(), retention.Metrics(), trigger.Metrics(), alertmanager.Metrics(),
 	)
 }

@@ -27,6 +27,8 @@ type options struct {
 	LeaderElection bool
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string
+	// FaultInfo exposes the MountFaults as a metric, to everyone who can reach the metrics.
+	FaultInfo bool
 	// AgentLeaseDuration is the time for which the renewal of an agent's Lease counts if the Lease has none.
 	AgentLeaseDuration time.Duration
 	// AgentCheckInterval is the time between two checks of the agent of an unfinished Diagnosis. An agent has the same time
@@ -81,6 +83,8 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Leases of manager and agents [$POD_NAMESPACE]")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "let several managers stand by for each other")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "address of the metrics, 0 for none")
+	flags.BoolVar(&o.FaultInfo, "fault-info-metric", o.FaultInfo,
+		"expose kubediag_fault_info, which names namespaces, pods and volumes to everyone who can reach the metrics")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "address of /healthz and /readyz, 0 for none")
 	flags.DurationVar(&o.AgentLeaseDuration, "agent-lease-duration", o.AgentLeaseDuration,
 		"how long a renewal of an agent's Lease counts if the Lease does not say")

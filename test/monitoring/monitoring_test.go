@@ -198,7 +198,7 @@ func (w *world) lint(t *testing.T) {
 // quiet are the panels that may have no data while there is one fault and nothing was done yet.
 var quiet = map[string]bool{
 	"Repairs": true, "Finished Diagnoses by outcome": true, "Refused Diagnoses": true, "Duration of operations, p99": true,
-	"Requests to the receiver of alerts": true, "Diagnoses by phase": true, "Time to detect a fault": true,
+	"Requests to the receiver of alerts": true, "Pods with faults": true, "Diagnoses by phase": true, "Time to detect a fault": true,
 }
 
 // metricName finds the metrics that a query reads.
