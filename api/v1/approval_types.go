@@ -131,11 +131,11 @@ func (a *RecoveryApproval) Owners() (uids []types.UID) {
 	return uids
 }
 
-// IsFor reports whether an approval is for this Diagnosis: it names it, with no other UID, and belongs to no other.
+// IsFor reports whether an approval is for this Diagnosis: it names it, and its UID or its owner is that of this one. The name alone is no
+// proof: whichever Diagnosis gets it next has it.
 func (a *RecoveryApproval) IsFor(d *Diagnosis) bool {
-	of, owners := a.Spec.Diagnosis, a.Owners()
-	return a.Namespace == d.Namespace && of.Name == d.Name && (of.UID == "" || of.UID == d.UID) &&
-		(len(owners) == 0 || slices.Contains(owners, d.UID))
+	of, owned := a.Spec.Diagnosis, slices.Contains(a.Owners(), d.UID)
+	return a.Namespace == d.Namespace && of.Name == d.Name && (of.UID == d.UID || of.UID == "" && owned) && (owned || len(a.Owners()) == 0)
 }
 
 // Settled reports whether the state of an approval is final.

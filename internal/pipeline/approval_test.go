@@ -92,7 +92,7 @@ func approvalOf(d *v1.Diagnosis) *v1.RecoveryApproval {
 	a := &v1.RecoveryApproval{ObjectMeta: metav1.ObjectMeta{
 		Namespace: d.Namespace, Name: "yes", UID: "yes-uid", CreationTimestamp: metav1.Now(),
 	}}
-	a.Spec = v1.RecoveryApprovalSpec{Diagnosis: v1.ApprovedDiagnosis{Name: d.Name}, PlanHash: d.Status.Plan.Hash, Approver: "ann"}
+	a.Spec = v1.RecoveryApprovalSpec{Diagnosis: v1.ApprovedDiagnosis{Name: d.Name, UID: d.UID}, PlanHash: d.Status.Plan.Hash, Approver: "ann"}
 	return a
 }
 
@@ -167,6 +167,7 @@ func TestApprovalsOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(a *v1.RecoveryApproval){
 		"another Diagnosis": func(a *v1.RecoveryApproval) { a.Spec.Diagnosis.Name = "e" },
+		"any of the name":   func(a *v1.RecoveryApproval) { a.Spec.Diagnosis.UID = "" }, // before the manager has made it belong to one
 		"another namespace": func(a *v1.RecoveryApproval) { a.Namespace = "other" },
 		"an earlier one":    func(a *v1.RecoveryApproval) { a.Spec.Diagnosis.UID = "before" },
 		"of an earlier one": func(a *v1.RecoveryApproval) {
@@ -188,7 +189,8 @@ func TestApprovalsOfOthersAreLeftAlone(t *testing.T) {
 				t.Errorf("settled %d times (-before +after):\n%s", k.settled, diff)
 			}
 			k.given = approvalOf(d)
-			k.given.Spec.Diagnosis.UID = d.UID
+			k.given.Spec.Diagnosis.UID = ""
+			k.given.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis", Name: "d", UID: d.UID}}
 			if d, err := w.try(t, d); err != nil || d.Status.Outcome != v1.OutcomeHealed {
 				t.Errorf("with an approval of its own: %v, %+v", err, d.Status)
 			}
