@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,6 +92,32 @@ func TestPodsOfOtherNamespaces(t *testing.T) {
 			p.Spec.FailurePolicy = &ignore
 			return []client.Object{p, b}
 		}, refused: "is not that of this release"},
+		"of updates alone": {change: func(p *pol, b *bind) []client.Object {
+			p.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionv1.OperationType{admissionv1.Update}
+			return []client.Object{p, b}
+		}, refused: "is not that of this release"},
+		"of other resources": {change: func(p *pol, b *bind) []client.Object {
+			p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{"triggers"}
+			return []client.Object{p, b}
+		}, refused: "is not that of this release"},
+		"of some objects": {change: func(p *pol, b *bind) []client.Object {
+			p.Spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+			return []client.Object{p, b}
+		}, refused: "is not that of this release"},
+		"of no request": {change: func(p *pol, b *bind) []client.Object {
+			p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionv1.MatchCondition{Name: "never", Expression: "false"})
+			return []client.Object{p, b}
+		}, refused: "is not that of this release"},
+		"not of other agents": {change: func(p *pol, b *bind) []client.Object {
+			p.Spec.MatchConditions[1].Expression = "request.userInfo.username != 'system:serviceaccount:tools:other'"
+			return []client.Object{p, b}
+		}, refused: "is not that of this release"},
+		"as the API server has it": {change: func(p *pol, b *bind) []client.Object {
+			m := p.Spec.MatchConstraints
+			m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector = new(admissionv1.Equivalent), &metav1.LabelSelector{}, &metav1.LabelSelector{}
+			m.ResourceRules[0].Scope = new(admissionv1.AllScopes)
+			return []client.Object{p, b}
+		}},
 		"not visible":               {fail: apierrors.NewForbidden(schema.GroupResource{}, policyName, errors.New("no")), refused: "kubediag may not see ValidatingAdmissionPolicy"},
 		"in the pod's namespace":    {diagnose: about("b", "b"), fail: errors.New("must not be asked")},
 		"in kubediag's namespace":   {diagnose: about("kubediag", "b"), fail: errors.New("must not be asked")},
