@@ -262,7 +262,7 @@ type RecoveryWindow struct {
 // +kubebuilder:validation:XValidation:rule="has(self.failedRepairs) || has(self.maximumNodesPercent)",message="failedRepairs or maximumNodesPercent must be set"
 type RecoveryBreaker struct {
 	// failedRepairs in a row open the breaker of a namespace, 1 to 100. Each node counts a row for each namespace, and those of a pool are
-	// added up. One node counts for one less, unless the pool has no other. Failures in several namespaces open the breaker for
+	// added up. One node counts for one less, unless the policy selects no other. Failures in several namespaces open the breaker for
 	// all. Unset: their number does not matter.
 	// +optional
 	// +kubebuilder:validation:Minimum=1

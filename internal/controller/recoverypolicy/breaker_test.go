@@ -20,9 +20,9 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func number(n int32) *int32 { return &n }
 
-// on makes a count of nodes of a pool that have a fault in one namespace.
+// on makes a count of nodes of a pool that have a fault in one namespace. The policy selects this pool alone.
 func on(nodes, size int) *counted {
-	return (&counted{nodes: map[string]map[string]bool{}, size: size}).in("shop", 0, nodes)
+	return (&counted{nodes: map[string]map[string]bool{}, size: size, alone: size <= 1}).in("shop", 0, nodes)
 }
 
 // in adds nodes, from one on, that have the fault in a namespace.

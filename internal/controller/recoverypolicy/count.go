@@ -27,14 +27,15 @@ type failed struct {
 type counted struct {
 	nodes  map[string]map[string]bool // that have the fault, by namespace
 	failed []failed
-	// size is the number of nodes in the pool.
-	size int
+	// size is the number of nodes in the pool. alone is set if the policy selects no other node than one.
+	size  int
+	alone bool
 	// several is set for the breaker of all namespaces: it opens for faults and failures from several of them.
 	several bool
 }
 
 // failures counts the failed repairs of faults whose last one came after a time, and reports whether they are enough to open a breaker.
-// One node alone is not enough in a pool that has others: it counts for one less than needed.
+// One node alone is not enough if the policy selects others, of this pool or not: it counts for one less than needed.
 func (c *counted) failures(after time.Time, needed int32) (n int32, enough bool) {
 	nodes, rows := map[string]int32{}, map[string]int{}
 	for _, f := range c.failed {
@@ -44,12 +45,12 @@ func (c *counted) failures(after time.Time, needed int32) (n int32, enough bool)
 		}
 	}
 	for _, row := range nodes {
-		if c.size > 1 {
+		if !c.alone {
 			row = min(row, max(1, needed-1))
 		}
 		n += row
 	}
-	return n, n >= needed && (c.size <= 1 || len(nodes) > 1) && (!c.several || share.Several(rows, int(needed)))
+	return n, n >= needed && (c.alone || len(nodes) > 1) && (!c.several || share.Several(rows, int(needed)))
 }
 
 // faulty counts the nodes that have the fault.
@@ -84,9 +85,10 @@ func (r *Reconciler) count(ctx context.Context, e *pass) (map[breakerKey]*counte
 	if err != nil {
 		return nil, err
 	}
-	sizes := map[string]int{}
+	sizes, selected := map[string]int{}, 0
 	for _, labels := range nodes {
 		if p.SelectsNode(labels) {
+			selected++
 			sizes[p.Object.Spec.Breaker.Pool(labels)]++
 		}
 	}
@@ -103,7 +105,7 @@ func (r *Reconciler) count(ctx context.Context, e *pass) (map[breakerKey]*counte
 		for _, key := range keys {
 			c := counts[key]
 			if c == nil {
-				c = &counted{nodes: map[string]map[string]bool{}, size: sizes[pool], several: key.namespace == ""}
+				c = &counted{nodes: map[string]map[string]bool{}, size: sizes[pool], alone: selected <= 1, several: key.namespace == ""}
 				counts[key] = c
 			}
 			if c.nodes[namespace] == nil {

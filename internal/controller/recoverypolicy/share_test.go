@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -137,6 +138,28 @@ func TestATimeToComeIsThePresent(t *testing.T) {
 	}
 	if n, _ := c.failures(noon, 3); n != 0 {
 		t.Errorf("%d failures after noon", n)
+	}
+}
+
+// TestOneNodeOfAPoolOfItsOwnOpensNoBreaker: a policy selects three nodes, each in a pool of its own. No object of one of them opens a breaker, and
+// the only node of a policy opens its own.
+func TestOneNodeOfAPoolOfItsOwnOpensNoBreaker(t *testing.T) {
+	t.Parallel()
+	for selected, want := range map[string]int32{"": 0, "n1": 2} { // for the namespace, and for all
+		p := breaking(v1.RecoveryBreaker{FailedRepairs: number(3), NodePoolLabel: "pool"})
+		ofNode := faultIn("tenant", "n1", 1000, noon)
+		ofNode.Name, ofNode.Status.Pod = "of-the-node", nil
+		objects := []client.Object{p, faultIn("tenant", "n1", 1000, noon), faultIn("shop", "n1", 1000, noon), ofNode}
+		if selected != "" {
+			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": selected}}
+			objects = []client.Object{p, faultIn("tenant", "n1", 1000, noon), ofNode}
+		}
+		for _, name := range []string{"n1", "n2", "n3"} {
+			objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": name}}})
+		}
+		if p := newCluster(t, 0, objects...).reconcile(t); p.Status.OpenBreakers != want {
+			t.Errorf("of node %q: %d are open, want %d: %+v", selected, p.Status.OpenBreakers, want, p.Status.Breakers)
+		}
 	}
 }
 
