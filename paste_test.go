@@ -108,6 +108,9 @@ func TestProgramsPrintTheseLinesAlone(t *testing.T) {
 				if n.Kind == token.STRING && strings.Contains(n.Value, "nsenter") && x.name != "internal/fault/remedy.go" {
 					t.Errorf("%s has nsenter in %s: internal/fault/remedy.go alone enters a namespace", x.name, n.Value)
 				}
+				if line := literalOf(n); changesMounts.MatchString(line) && path.Dir(x.name) != "internal/fault" {
+					t.Errorf("%s has %q: a line that changes the node is a fault.Command alone, as other texts are cut", x.name, line)
+				}
 			case *ast.CompositeLit:
 				line := lineOf(n)
 				if line == "" {
@@ -117,25 +120,75 @@ func TestProgramsPrintTheseLinesAlone(t *testing.T) {
 				if program, _, _ := strings.Cut(line, " "); pasted[program] == "" && path.Base(x.name) != "remedy.go" {
 					t.Errorf("%s prints %q, whose program is not in the list", x.name, line)
 				}
+			case *ast.CallExpr:
+				line := printedBy(n)
+				if line == "" {
+					return true
+				}
+				commands++
+				if program, _, _ := strings.Cut(line, " "); pasted[program] == "" {
+					t.Errorf("%s prints %q, whose program is not in the list", x.name, line)
+				}
 			}
 			return true
 		})
 	}
-	if commands < 8 {
+	if commands < 25 {
 		t.Errorf("found %d commands", commands)
+	}
+}
+
+// changesMounts is a text that ends with a line to paste, which lacks its last words, and that changes something on the node.
+var changesMounts = regexp.MustCompile(`(^|[ :;])(umount|rm|rmdir|kill|unmap|unshare|nsenter)( -\S*)+ (%[qsd])?$`)
+
+// nameOf is the last name of a function.
+func nameOf(e ast.Expr) string {
+	switch of := e.(type) {
+	case *ast.Ident:
+		return of.Name
+	case *ast.SelectorExpr:
+		return of.Sel.Name
+	}
+	return ""
+}
+
+// printedBy is the beginning of the line that a call is given, as far as it is written there: of a verb on the node, or in an Event.
+func printedBy(call *ast.CallExpr) string {
+	args := call.Args
+	switch name := nameOf(call.Fun); {
+	case name == "commandLine" && len(args) == 1 && strings.HasPrefix(literalOf(args[0]), "kubediag"): // the plugin's has the words after its name
+		return literalOf(args[0])
+	case (name == "EventAdvice" || name == "EventMessage") && len(args) == 2:
+		return literalOf(args[1])
+	}
+	return ""
+}
+
+// literalOf is the text with which a sum, or the format of a call of Sprintf, begins; empty if a variable comes first.
+func literalOf(e ast.Expr) string {
+	for {
+		switch of := e.(type) {
+		case *ast.BinaryExpr:
+			e = of.X
+			continue
+		case *ast.CallExpr:
+			if nameOf(of.Fun) == "Sprintf" {
+				e = of.Args[0]
+				continue
+			}
+		case *ast.BasicLit:
+			if of.Kind == token.STRING {
+				value, _ := strconv.Unquote(of.Value)
+				return value
+			}
+		}
+		return ""
 	}
 }
 
 // lineOf is the beginning of the line of a fault.Command.
 func lineOf(n *ast.CompositeLit) string {
-	name := ""
-	switch of := n.Type.(type) {
-	case *ast.Ident:
-		name = of.Name
-	case *ast.SelectorExpr:
-		name = of.Sel.Name
-	}
-	if name != "Command" {
+	if nameOf(n.Type) != "Command" {
 		return ""
 	}
 	var line ast.Expr
@@ -148,16 +201,5 @@ func lineOf(n *ast.CompositeLit) string {
 			line = e
 		}
 	}
-	for {
-		sum, ok := line.(*ast.BinaryExpr)
-		if !ok {
-			break
-		}
-		line = sum.X
-	}
-	if text, ok := line.(*ast.BasicLit); ok && text.Kind == token.STRING {
-		value, _ := strconv.Unquote(text.Value)
-		return value
-	}
-	return ""
+	return literalOf(line)
 }

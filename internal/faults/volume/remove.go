@@ -177,11 +177,7 @@ func (v *Health) planRemoval() []plannedAction {
 	case v.isGoing():
 		v.decideGoing(&planned)
 	default:
-		by := "unmount it"
-		if fault.IsWord(v.Evidence.Mount.Point) {
-			by = "type: umount -- " + fault.Quote(v.Evidence.Mount.Point)
-		}
-		planned.refuse(fault.NodeMount, "without it, writes go to the node's own disk: start the program that mounts it first, then %s", by)
+		planned.refuse(fault.NodeMount, "without it, writes go to the node's own disk: start the program that mounts it first, then unmount it")
 	}
 	return []plannedAction{planned}
 }
