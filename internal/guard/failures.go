@@ -34,15 +34,12 @@ type failures struct {
 	faults map[fault.Key]*failure
 	room   share.Room
 	// allowed are the repairs that may be under way, by code and pod.
-	allowed map[fault.Key]selected
+	allowed *share.Memory[fault.Key, selected]
 }
 
 // noteAllowed notes which policies have allowed a repair that is about to begin.
 func (f *failures) noteAllowed(code fault.Code, pod share.Owner, policies []string) {
-	if len(f.allowed) >= maxFaults {
-		clear(f.allowed)
-	}
-	f.allowed[fault.Key{Code: code, PodUID: pod.Pod}] = selected{pod.Namespace, policies}
+	f.allowed.Set(pod, fault.Key{Code: code, PodUID: pod.Pod}, selected{pod.Namespace, policies})
 }
 
 // addFailure counts a failed repair.

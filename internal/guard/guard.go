@@ -56,8 +56,8 @@ type Guard struct {
 	budgets  nodeBudgets
 	repaired cooldowns
 	failures failures
-	refusals map[fault.Key]string      // why the last repair of a subject was refused
-	allowed  map[fault.Key]v1.Decision // the decision that allowed a repair, until Allowed returns it
+	refusals *share.Memory[fault.Key, string]      // why the last repair of a subject was refused
+	allowed  *share.Memory[fault.Key, v1.Decision] // the decision that allowed a repair, until Allowed returns it
 	// answered is closed when anything may have changed, and replaced. subscribers receive then, too.
 	answered    chan struct{}
 	subscribers []chan struct{}
@@ -72,8 +72,8 @@ func New(o Options) *Guard {
 		Options: o, requests: r,
 		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: cache.NewLRUExpireCache(maxObjects)},
 		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, requests: r, claims: map[string]*claim{}, room: share.Room{Places: maxSlotClaims}},
-		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[fault.Key]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: failures{faults: map[fault.Key]*failure{}, room: share.Room{Places: maxFaults}, allowed: map[fault.Key]selected{}},
-		refusals: map[fault.Key]string{}, allowed: map[fault.Key]v1.Decision{}, answered: make(chan struct{}),
+		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[fault.Key]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: failures{faults: map[fault.Key]*failure{}, room: share.Room{Places: maxFaults}, allowed: share.NewMemory[fault.Key, selected](maxFaults)},
+		refusals: share.NewMemory[fault.Key, string](maxFaults), allowed: share.NewMemory[fault.Key, v1.Decision](maxFaults), answered: make(chan struct{}),
 	}
 }
 

@@ -67,23 +67,17 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	}
 	switch {
 	case refusal == "" && decision.Mode == v1.RecoveryAutomatic:
-		delete(g.refusals, finding.Key().Subject())
-		if len(g.allowed) >= maxFaults {
-			clear(g.allowed)
-		}
+		g.refusals.Delete(finding.Key().Subject())
 		if len(decision.Policies) == 0 {
 			decision.Why += fmt.Sprintf(", and the agent runs with --sentinel-mode=%s", g.Otherwise)
 		}
 		g.failures.noteAllowed(finding.Code, ownerOf(pod), decision.Names())
-		g.allowed[finding.Key()] = v1.Decision{Mode: string(decision.Mode), Policies: decision.Names(), Reason: decision.Why}
+		g.allowed.Set(ownerOf(pod), finding.Key(), v1.Decision{Mode: string(decision.Mode), Policies: decision.Names(), Reason: decision.Why})
 		return true, nil
 	case pending && !now.Before(g.noWaitUntil):
 		return false, g.answered
 	}
-	if len(g.refusals) >= maxFaults {
-		clear(g.refusals)
-	}
-	g.refusals[finding.Key().Subject()] = refusal
+	g.refusals.Set(ownerOf(pod), finding.Key().Subject(), refusal)
 	return false, nil
 }
 
@@ -91,8 +85,8 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 func (g *Guard) Allowed(f fault.Finding) v1.Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d := g.allowed[f.Key()]
-	delete(g.allowed, f.Key())
+	d, _ := g.allowed.Get(f.Key())
+	g.allowed.Delete(f.Key())
 	return d
 }
 
@@ -101,7 +95,7 @@ func (g *Guard) Ended(key fault.Key, pod fault.Pod, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	of, known := g.failures.allowed[fault.Key{Code: key.Code, PodUID: pod.UID}]
+	of, known := g.failures.allowed.Get(fault.Key{Code: key.Code, PodUID: pod.UID})
 	if !known {
 		of = selected{namespace: pod.Namespace}
 	}
@@ -114,7 +108,7 @@ func (g *Guard) Ended(key fault.Key, pod fault.Pod, err error) {
 		g.failures.forget(func(other fault.Key, failed *failure) bool {
 			return other.Code == key.Code && failed.namespace == of.namespace && (of.policies == nil || failed.under(of.policies))
 		})
-		delete(g.refusals, key.Subject())
+		g.refusals.Delete(key.Subject())
 		return
 	}
 	g.failures.addFailure(key.Subject(), of, now)
@@ -157,7 +151,7 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 		r.EvictAfterSeconds, r.EvictionRefusal = int32(after/time.Second), g.EvictionRefusal(pod)
 	}
 	subject := faults[0].Key().Subject()
-	if why := g.refusals[subject]; why != "" && d.Mode == v1.RecoveryAutomatic {
+	if why, _ := g.refusals.Get(subject); why != "" && d.Mode == v1.RecoveryAutomatic {
 		r.Message = why
 	}
 	if failed := g.failures.faults[subject]; failed != nil && now.Sub(failed.last) <= rowMemory {
