@@ -79,15 +79,7 @@ func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !diagnosis.Ended()) {
 		text.WriteString(w.planText(diagnosis))
 	}
-	var ended []render.Action
-	for _, o := range diagnosis.Status.Operations {
-		for i, a := range o.Actions {
-			if a.Phase != v1.ActionPlanned && (a.Phase != v1.ActionDone || !w.planShown) && w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
-				ended = append(ended, render.Action{Action: a})
-			}
-		}
-	}
-	text.WriteString(render.Results(w.Screen, ended, w.reason))
+	text.WriteString(render.Results(w.Screen, w.endedActions(diagnosis), w.reason))
 	if diagnosis.Ended() && w.isNew("end") {
 		text.WriteString(w.finalText(diagnosis))
 	}
@@ -95,6 +87,18 @@ func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 		w.hasStarted.Store(true)
 	}
 	return w.Text(text.String())
+}
+
+// endedActions are the actions that have ended since the last time, without those of a plan that was shown just before and that are done.
+func (w *progressPrinter) endedActions(d *v1.Diagnosis) (ended []render.Action) {
+	for _, o := range d.Status.Operations {
+		for i, a := range o.Actions {
+			if a.Phase != v1.ActionPlanned && (a.Phase != v1.ActionDone || !w.planShown) && w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
+				ended = append(ended, render.Action{Action: a})
+			}
+		}
+	}
+	return ended
 }
 
 // conditionText is why the Diagnosis waits, and to a reader who wants all of it, who has taken it.
