@@ -108,11 +108,20 @@ func (r *boundedRuntime) States(ctx context.Context, wanted func(podUID, contain
 	return askWithin(ctx, r, func(ctx context.Context) ([]cri.State, error) { return r.runtime.States(ctx, wanted) })
 }
 
-// Running is that of cri.Client.
+// Running is that of cri.Client. It asks about each container of the node, so it has a time of its own: a busy runtime that does not answer all of
+// it in time may still know names.
 func (r *boundedRuntime) Running(ctx context.Context, wanted func(podUID string) bool) ([]cri.Owner, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return askWithin(ctx, r, func(ctx context.Context) ([]cri.Owner, error) { return r.runtime.Running(ctx, wanted) })
+	if r.lastError != nil {
+		return nil, r.lastError
+	}
+	began := time.Now()
+	all, err := callWithin(ctx, nameTimeout, func(ctx context.Context) ([]cri.Owner, error) { return r.runtime.Running(ctx, wanted) })
+	if !r.askUntil.IsZero() {
+		r.askUntil = r.askUntil.Add(time.Since(began))
+	}
+	return all, err
 }
 
 // askWithin is what the runtime says within what is left of the time.

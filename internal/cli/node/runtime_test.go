@@ -129,3 +129,24 @@ func TestRuntimeIsWaitedForInAll(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestRunningContainersHaveATimeOfTheirOwn: a runtime that is too slow for all containers is still asked for names, and is no gap.
+func TestRunningContainersHaveATimeOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := &slowRuntime{takes: nameTimeout / 3}
+		r := &boundedRuntime{runtime: fake, owners: map[string]ownerAnswer{}, expected: true}
+		if _, err := r.Owner(t.Context(), cgroupOf("a")); err != nil {
+			t.Error(err)
+		}
+		fake.takes = 2 * nameTimeout
+		if _, err := r.Running(t.Context(), func(string) bool { return true }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("running containers: %v, want the deadline", err)
+		}
+		fake.takes = nameTimeout / 3
+		if all, err := r.Sandboxes(t.Context()); err != nil || len(all) != 1 || len(r.coverageGaps()) > 0 {
+			t.Errorf("sandboxes %v, %v, gaps %q", all, err, r.coverageGaps())
+		}
+		synctest.Wait()
+	})
+}

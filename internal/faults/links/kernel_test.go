@@ -250,4 +250,8 @@ func TestContainerMounts(t *testing.T) {
 	check("another process", 0)
 	runtime.all, runtime.err = nil, errors.New("it does not answer")
 	check("the runtime does not answer", 0)
+	sum, err := (&Inspector{Kubelet: s.node.ReadOnce(), Runtime: runtime}).Look(t.Context(), mountstate.Scope{})
+	if must(t, err); len(sum.Coverage.Notes) != 1 || !strings.Contains(sum.Coverage.Notes[0], "it does not answer") {
+		t.Errorf("notes %q", sum.Coverage.Notes)
+	}
 }

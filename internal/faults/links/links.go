@@ -12,6 +12,7 @@ package links
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -74,6 +75,9 @@ func (i *Inspector) Look(ctx context.Context, s mountstate.Scope) (sum mountstat
 	if gap != nil {
 		sum.Unknown.AddGap("volumes that are not there", gap.Error())
 	}
+	if n.silent != nil && !errors.Is(n.silent, kubelet.ErrNoRuntime) {
+		sum.Coverage.Notes = append(sum.Coverage.Notes, fmt.Sprintf("the mounts in containers were not compared with the container runtime's records: %v", n.silent))
+	}
 	facts := n.facts
 	sum.Evidence = func() any { return facts }
 	return sum, nil
@@ -85,6 +89,8 @@ type reading struct {
 	table   *mountinfo.Table
 	sources []mountstate.PodSource
 	facts   *mountstate.Facts
+	// silent is why the container runtime did not say which containers run.
+	silent error
 }
 
 // read reads the table, and then the pods: one that came meanwhile wants its mounts.
@@ -115,21 +121,20 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 		return nil, err
 	}
 	if i.Runtime != nil && len(n.sources) > 0 {
-		n.addContainers(ctx, i.Runtime)
+		n.silent = n.addContainers(ctx, i.Runtime)
 	}
 	n.facts = &mountstate.Facts{Mounts: mountstate.Observe(&node.Layout, n.table)}
 	n.facts.Pods, n.facts.Links = mountstate.Desired(&node.Layout, n.sources, time.Now())
 	return n, nil
 }
 
-// addContainers adds the mounts of the running containers of the pods, of none if the runtime does not answer: callers of it say so, and the coverage
-// counts the containers.
-func (n *reading) addContainers(ctx context.Context, runtime Runtime) {
+// addContainers adds the mounts of the running containers of the pods.
+func (n *reading) addContainers(ctx context.Context, runtime Runtime) error {
 	at := map[string]int{}
 	for i, s := range n.sources {
 		at[s.UID] = i
 	}
-	running, _ := runtime.Running(ctx, func(uid string) bool { _, ok := at[uid]; return ok })
+	running, err := runtime.Running(ctx, func(uid string) bool { _, ok := at[uid]; return ok })
 	for _, c := range running {
 		if own := firstProcessTable(&c); own != nil {
 			var mounts []mountstate.ContainerMount
@@ -146,6 +151,7 @@ func (n *reading) addContainers(ctx context.Context, runtime Runtime) {
 			}
 		}
 	}
+	return err
 }
 
 // firstProcessTable is the mount table of a container's first process; nil if that is not known. The runtime may count processes in another PID namespace.
