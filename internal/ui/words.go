@@ -111,7 +111,7 @@ var chinese = map[string]string{
 	"now": "现在", "terminating": "无法删除", "next start": "下次启动", "detach": "设备分离", "cleanup": "清理",
 	"automatic": "自动", "safe": "安全", "driver": "驱动", "person": "人工",
 	"hurts": "影响", "pod": "Pod", "workload": "工作负载", "container": "容器", "volume": "卷", "device": "设备", "mount": "挂载", "holder": "持有者",
-	"heal": "修复者", "plan": "计划", "repair": "修复方法", "prevention": "预防", "what is wrong": "问题",
+	"heal": "修复者", "plan": "计划", "Plan": "计划", "repair": "修复方法", "prevention": "预防", "what is wrong": "问题",
 	"source": "来源", "mount of the node": "节点的挂载", "mount inside the volume": "卷内的挂载", "subPath bind": "subPath 绑定",
 	"copy in the container": "容器内的副本", "staging path": "暂存路径", "mount in another namespace": "其他命名空间中的挂载",
 	"directory of the pod": "Pod 目录", "mounts at one place": "同一位置的挂载", "mounts of the node": "节点的挂载",
@@ -119,6 +119,7 @@ var chinese = map[string]string{
 	"Done in the last 12 hours": "最近 12 小时的修复", "POLICY": "策略", "MODE": "模式", "NOW": "当前状态", "REPAIRED": "已修复", "FAILED": "失败",
 	"LAST": "最近一次", "BY": "发起者", "WORKLOAD": "工作负载",
 	"Now": "现在", "since": "开始于", "node": "节点", "Time line": "时间线", "What the hash is of": "哈希的内容", "Approve exactly this plan": "批准这个计划",
+	"Make a plan, which changes nothing": "制定计划（不做任何改动）", "Carry out exactly this plan": "执行这个计划",
 	"Refuse: delete the Diagnosis": "拒绝：删除该 Diagnosis", "OPERATION": "操作", "BEGAN": "开始", "TOOK": "用时", "RESULT": "结果",
 	"not at fault": "没有问题", "broken here": "断在这里", "affected": "受影响",
 }

@@ -51,6 +51,8 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodGet && name == "selfsubjectreviews":
 		answer = object{"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "status": object{"userInfo": object{"username": "anna"}}}
+	case r.Method != http.MethodGet && name == "diagnoses":
+		answer = a.diagnose(r)
 	case r.Method != http.MethodGet:
 		a.asked = append(a.asked, r.Method+" "+r.URL.Path)
 		answer = object{"kind": "RecoveryApproval", "apiVersion": "diagnosis.kubediag.org/v1", "metadata": object{"namespace": "shop", "name": "web-1"}}
@@ -83,6 +85,27 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		a.t.Logf("answer %s: %v", r.URL.Path, err)
 	}
+}
+
+// diagnose makes a plan of the first fault, or heals it by that plan.
+func (a *fakeAPI) diagnose(r *http.Request) object {
+	var made object
+	if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
+		a.t.Errorf("read Diagnosis: %v", err)
+	}
+	spec := made["spec"].(object)
+	a.asked = append(a.asked, fmt.Sprint(spec["mode"], " ", spec["planHash"]))
+	changes := []string{`boot "b"`, `Unmount mount "/m"`}
+	d := waiting(hashOf(changes...), changes...)
+	status := d["status"].(object)
+	delete(status, "approval")
+	status["phase"], status["outcome"], d["spec"] = "Succeeded", "Planned", spec
+	d["metadata"].(object)["name"] = "web-plan"
+	if spec["mode"] == "Recover" {
+		d["metadata"].(object)["name"], status["outcome"], a.faults = "web-repair", "Healed", nil
+	}
+	a.diagnoses = append(a.diagnoses, d)
+	return d
 }
 
 // watch ends when something changes: then its client lists again.

@@ -98,7 +98,7 @@ func newSite(t *testing.T, language string) *site {
 func (s *site) open(t *testing.T) {
 	t.Helper()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath("/usr/bin/chromium"), chromedp.NoSandbox,
-		chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(time.Minute))
+		chromedp.WSURLReadTimeout(time.Minute))
 	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(stop)
 	ctx, stop = chromedp.NewContext(ctx)
@@ -246,6 +246,27 @@ func TestApproveWithTheMouse(t *testing.T) {
 	s.api.mu.Unlock()
 	if want := []string{"POST /apis/diagnosis.kubediag.org/v1/namespaces/shop/recoveryapprovals"}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, want %q", asked, want)
+	}
+	s.checkComplaints(t)
+}
+
+// TestHealWithTheMouse: from a fault to its plan and its repair, by clicks alone.
+func TestHealWithTheMouse(t *testing.T) {
+	s := newSite(t, "en")
+	s.api.change(func() { s.api.faults = []object{mountFault("StaleSubPath", "NextStart", "Safe", "web-0")} })
+	s.run(t, chromedp.Navigate(s.origin+"/pod/shop/web-0"), chromedp.WaitVisible(`form[action="/plan/shop/web-0"] button`))
+	for _, step := range []struct{ button, leads string }{
+		{`form[action="/plan/shop/web-0"] button`, "/diagnosis/shop/web-plan"}, {`form[action="/repair/shop/web-plan"] button`, "/diagnosis/shop/web-repair"},
+	} {
+		answer, err := chromedp.RunResponse(s.browser, chromedp.Click(step.button))
+		if err != nil || answer.Status != http.StatusOK || answer.URL != s.origin+step.leads {
+			t.Fatalf("%s: answer %+v, error %v", step.button, answer, err)
+		}
+	}
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	if want := []string{"Plan <nil>", "Recover " + hashOf(`boot "b"`, `Unmount mount "/m"`)}; !slices.Equal(s.api.asked, want) {
+		t.Errorf("asked for %q, want %q", s.api.asked, want)
 	}
 	s.checkComplaints(t)
 }

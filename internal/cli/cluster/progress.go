@@ -83,9 +83,7 @@ func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	if diagnosis.Ended() && w.isNew("end") {
 		text.WriteString(w.finalText(diagnosis))
 	}
-	if text.Len() > 0 || diagnosis.Status.Phase == v1.DiagnosisRunning {
-		w.hasStarted.Store(true)
-	}
+	w.hasStarted.CompareAndSwap(false, text.Len() > 0 || diagnosis.Status.Phase == v1.DiagnosisRunning)
 	return w.Text(text.String())
 }
 

@@ -118,8 +118,9 @@ func (s *pageServer) routes() http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.writePage(w, r, page) })
 	}
-	for pattern, act := range map[string]func(*http.Request, *v1.Diagnosis) error{
-		"POST /approve/{namespace}/{name}": s.approve, "POST /refuse/{namespace}/{name}": s.refuse,
+	for pattern, act := range map[string]func(*http.Request) (*v1.Diagnosis, error){
+		"POST /plan/{namespace}/{name}": s.planPod, "POST /repair/{namespace}/{name}": s.withDiagnosis(s.repair),
+		"POST /approve/{namespace}/{name}": s.withDiagnosis(s.approve), "POST /refuse/{namespace}/{name}": s.withDiagnosis(s.refuse),
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.act(w, r, act) })
 	}
@@ -164,11 +165,8 @@ func (s *pageServer) writePage(w http.ResponseWriter, r *http.Request, page func
 }
 
 // act changes something by the right of the user, and shows the Diagnosis.
-func (s *pageServer) act(w http.ResponseWriter, r *http.Request, do func(*http.Request, *v1.Diagnosis) error) {
-	d, err := s.readDiagnosis(r)
-	if err == nil {
-		err = do(r, d)
-	}
+func (s *pageServer) act(w http.ResponseWriter, r *http.Request, do func(*http.Request) (*v1.Diagnosis, error)) {
+	d, err := do(r)
 	if err != nil {
 		s.writePage(w, r, func(*http.Request) (ui.Page, error) { return ui.Page{}, err })
 		return

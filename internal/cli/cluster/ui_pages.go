@@ -74,7 +74,7 @@ func (s *pageServer) podPage(r *http.Request) (ui.Page, error) {
 	slices.SortFunc(found, compareFaults)
 	p := s.faultsPage(key.String(), found)
 	if len(found) == 0 {
-		p.Sections = []ui.Section{{Heading: s.options.language.Word("Next"), Commands: []fault.Command{
+		p.Sections = []ui.Section{{Heading: s.options.language.Word("Next"), Forms: s.planForms(key.Namespace, key.Name), Commands: []fault.Command{
 			{Purpose: "looks for faults of the pod now, and says what else it waits for", Line: s.api.commandLine("run", "pod/"+key.Name, "-n", key.Namespace)},
 		}}}
 	}
@@ -96,6 +96,11 @@ func (s *pageServer) faultsPage(subject string, found []*v1.MountFault) ui.Page 
 	return p
 }
 
+// planForms is the button that has a plan made for a pod.
+func (s *pageServer) planForms(namespace, pod string) []ui.Form {
+	return []ui.Form{{Action: path.Join("/plan", namespace, pod), Label: s.options.language.Word("Make a plan, which changes nothing")}}
+}
+
 func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 	language, st := s.options.language, f.Status
 	entry := fault.Known().Entry(fault.Code(st.Code))
@@ -111,9 +116,9 @@ func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 		Folded: []ui.Folded{{Heading: language.Word("Evidence"), Lines: slices.Clone(st.Evidence)}},
 	}
 	for _, fact := range []ui.Fact{
-		{Name: "what is wrong", Value: st.Summary}, {Name: "since", Value: formatAge(st.Since, time.Now())}, {Name: "hurts", Value: verb.Hurts[fault.Impact(st.Impact)]},
+		{Name: "what is wrong", Value: st.Summary}, {Name: "since", Value: formatAge(st.Since, time.Now())}, {Name: "hurts", Value: language.Word(verb.Hurts[fault.Impact(st.Impact)])},
 		{Name: "pod", Value: faultSubject(f)}, {Name: "workload", Value: workloadName(f)}, {Name: "container", Value: st.Container}, {Name: "volume", Value: st.Volume},
-		{Name: "node", Value: st.Node}, {Name: "driver", Value: st.Driver}, {Name: "holder", Value: st.Holder}, {Name: "heal", Value: healText(f)},
+		{Name: "node", Value: st.Node}, {Name: "driver", Value: st.Driver}, {Name: "holder", Value: st.Holder}, {Name: "heal", Value: language.Word(healText(f))},
 		{Name: "plan", Value: st.Plan}, {Name: "Diagnosis", Value: st.Diagnosis}, {Name: "repair", Value: language.Repair(entry)},
 		{Name: "prevention", Value: language.Prevention(of.Code)},
 	} {
@@ -124,6 +129,7 @@ func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 	target := "node/" + st.Node
 	if st.Pod != nil {
 		target = "pod/" + st.Pod.Name
+		section.Forms = s.planForms(st.Pod.Namespace, st.Pod.Name)
 	}
 	section.Commands = append(section.Commands, fault.Command{Purpose: "its plan; it asks before it heals", Line: s.api.commandLine("run", target, "-n", f.Namespace)})
 	for _, c := range st.Commands {
@@ -173,8 +179,13 @@ func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
 	}
 	p.Sections = append(p.Sections, line)
 	if plan := d.Status.Plan; plan != nil {
-		section := ui.Section{Heading: language.Word("plan"), Text: strings.Split(strings.TrimSpace(story.planText(d)), "\n")}
+		section := ui.Section{Heading: language.Word("Plan"), Text: strings.Split(strings.TrimSpace(story.planText(d)), "\n")}
 		section.Folded = []ui.Folded{{Heading: language.Word("What the hash is of"), Lines: slices.Clone(plan.Changes)}}
+		if canRepair(d) {
+			section.Forms = []ui.Form{
+				{Action: path.Join("/repair", d.Namespace, d.Name), Label: language.Word("Carry out exactly this plan"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},
+			}
+		}
 		if stateOf(d) == diagnosisWaits {
 			section.Forms = []ui.Form{
 				{Action: path.Join("/approve", d.Namespace, d.Name), Label: language.Word("Approve exactly this plan"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},
@@ -203,6 +214,45 @@ func operationRow(o v1.OperationRun) ui.Row {
 	case v1.OperationSucceeded:
 	}
 	return row
+}
+
+// withDiagnosis has an action read the Diagnosis that the address names. The action may put another one in its place.
+func (s *pageServer) withDiagnosis(do func(*http.Request, *v1.Diagnosis) error) func(*http.Request) (*v1.Diagnosis, error) {
+	return func(r *http.Request) (*v1.Diagnosis, error) {
+		d, err := s.readDiagnosis(r)
+		if err == nil {
+			err = do(r, d)
+		}
+		return d, err
+	}
+}
+
+// planPod has the agent make a plan for a pod, which changes nothing.
+func (s *pageServer) planPod(r *http.Request) (*v1.Diagnosis, error) {
+	key := keyOfPage(r)
+	target := diagnosisTarget{argument: key.Name, namespace: key.Namespace, spec: v1.DiagnosisSpec{PodReference: &v1.PodReference{Namespace: key.Namespace, Name: key.Name}}}
+	d := target.newDiagnosis(v1.ModePlan, "")
+	return d, s.api.server.Create(r.Context(), d)
+}
+
+// canRepair reports whether a Diagnosis has made a plan of a pod that a click may have carried out.
+func canRepair(d *v1.Diagnosis) bool {
+	p := d.Status.Plan
+	return d.Spec.PodReference != nil && d.Status.Outcome == v1.OutcomePlanned && p != nil && len(p.Changes) > 0 && !planIsHeld(p)
+}
+
+// repair has exactly the plan carried out that the page has shown, by another Diagnosis, as the verb run does.
+func (s *pageServer) repair(r *http.Request, d *v1.Diagnosis) error {
+	if !canRepair(d) || d.Status.Plan.Hash != r.PostFormValue("hash") {
+		return fmt.Errorf("%w: the plan of Diagnosis %s/%s is not the one that was shown, or is held", verb.ErrRefused, d.Namespace, d.Name)
+	}
+	if err := checkChanges(d.Status.Plan, d.Status.Plan.Hash); err != nil {
+		return err
+	}
+	spec := v1.DiagnosisSpec{PodReference: d.Spec.PodReference, Parameters: d.Spec.Parameters, OperationSet: d.Spec.OperationSet}
+	made := diagnosisTarget{argument: d.Spec.PodReference.Name, namespace: d.Namespace, spec: spec}.newDiagnosis(v1.ModeRecover, d.Status.Plan.Hash)
+	*d = *made
+	return s.api.server.Create(r.Context(), d)
 }
 
 // approve approves the plan that the page has shown, and no other.

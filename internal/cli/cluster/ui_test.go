@@ -182,6 +182,12 @@ func TestLastAnswersStay(t *testing.T) {
 	}
 }
 
+// isPlanned makes a Diagnosis one of mode Plan that has ended with its plan.
+func isPlanned(d *v1.Diagnosis) {
+	d.Spec.Mode, d.Spec.PodReference = v1.ModePlan, &v1.PodReference{Namespace: "shop", Name: "web"}
+	d.Status.Phase, d.Status.Outcome, d.Status.Approval = v1.DiagnosisSucceeded, v1.OutcomePlanned, nil
+}
+
 // TestButtons: exactly the plan that was shown is approved, or its Diagnosis deleted, and no other.
 func TestButtons(t *testing.T) {
 	t.Parallel()
@@ -197,10 +203,22 @@ func TestButtons(t *testing.T) {
 		"approve other changes": {
 			target: "/approve/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = changesOfWaiting[:1] },
 		},
-		"approve no changes": {target: "/approve/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = nil }},
-		"refuse":             {target: "/refuse/shop/web", body: "hash=" + hash, want: "DELETE /apis/diagnosis.kubediag.org/v1/namespaces/shop/diagnoses/web web-uid"},
-		"refuse another":     {target: "/refuse/shop/web", body: "hash=0b"},
-		"refuse what runs":   {target: "/refuse/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Outcome = "" }},
+		"approve no changes":   {target: "/approve/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = nil }},
+		"make a plan":          {target: "/plan/shop/web", want: "POST /apis/diagnosis.kubediag.org/v1/namespaces/shop/diagnoses Plan "},
+		"carry out":            {target: "/repair/shop/web", body: "hash=" + hash, change: isPlanned, want: "POST /apis/diagnosis.kubediag.org/v1/namespaces/shop/diagnoses Recover " + hash},
+		"carry out another":    {target: "/repair/shop/web", body: "hash=0b", change: isPlanned},
+		"carry out what waits": {target: "/repair/shop/web", body: "hash=" + hash},
+		"carry out a held plan": {target: "/repair/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) {
+			isPlanned(d)
+			d.Status.Plan.HeldActions = 1
+		}},
+		"carry out other changes": {target: "/repair/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) {
+			isPlanned(d)
+			d.Status.Plan.Changes = changesOfWaiting[:1]
+		}},
+		"refuse":           {target: "/refuse/shop/web", body: "hash=" + hash, want: "DELETE /apis/diagnosis.kubediag.org/v1/namespaces/shop/diagnoses/web web-uid"},
+		"refuse another":   {target: "/refuse/shop/web", body: "hash=0b"},
+		"refuse what runs": {target: "/refuse/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Outcome = "" }},
 	} {
 		d, done := waiting(hash), ""
 		if tc.change != nil {
@@ -211,6 +229,15 @@ func TestButtons(t *testing.T) {
 			switch {
 			case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
 				fmt.Fprint(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"anna"}}}`)
+				return
+			case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/diagnoses"):
+				made := &v1.Diagnosis{}
+				if err := json.NewDecoder(r.Body).Decode(made); err != nil || made.Spec.PodReference == nil || made.Spec.PodReference.Name != "web" || made.Spec.NodeName != "" {
+					t.Errorf("%s: created %+v, error %v", name, made.Spec, err)
+				}
+				done = fmt.Sprintf("POST %s %s %s", r.URL.Path, made.Spec.Mode, made.Spec.PlanHash)
+				made.Name = "web"
+				_ = json.NewEncoder(w).Encode(made)
 				return
 			case r.Method == http.MethodPost:
 				a := &v1.RecoveryApproval{}
