@@ -27,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/processor/volume"
 	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/internal/repair/repairtest"
@@ -203,7 +204,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	if !errors.As(err, &waiting) || !strings.Contains(err.Error(), "evict-web-pdb") {
 		t.Fatalf("with a budget of zero: %v, want to wait for evict-web-pdb", err)
 	}
-	if _, err := h.Verify(t.Context(), request, plan); !processor.IsStalled(err) {
+	if _, err := processortest.Prove(t.Context(), h, request, plan); !processor.IsStalled(err) {
 		t.Errorf("verify what was not done: %v", err)
 	}
 	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); err == nil || expectPodThere(t, set, p) != nil {
@@ -243,7 +244,7 @@ func expectPodGone(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecov
 		text   string
 		healed bool
 	}{{"is being deleted: its containers have", false}, {"was evicted, and is gone", true}} {
-		result, err := h.Verify(t.Context(), request, plan)
+		result, err := processortest.Prove(t.Context(), h, request, plan)
 		if err != nil || !strings.Contains(result.Values[volume.KeyEvictResult], want.text) || result.Findings[0].Healed != want.healed {
 			t.Fatalf("%+v, %v, want %q", result, err, want.text)
 		}

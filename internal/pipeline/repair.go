@@ -59,6 +59,9 @@ func (n *nodeRun) engine() *repair.Engine {
 	known := n.run.runner.Registry
 	e := &repair.Engine{
 		Gate: n.run.runner.Gate, Lock: n.run.runner.Exclusive, Calls: n.run.runner.calls,
+		Await: func(ctx context.Context, r processor.Request, w *processor.Wait) (processor.Result, error) {
+			return repair.Call(ctx, n.run.runner.calls, r, w.Await)
+		},
 		Family: func(name string) (repair.Family, bool) {
 			if f := n.op.Step.Family; f != nil && f.Name() == name {
 				return f, true

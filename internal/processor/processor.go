@@ -113,4 +113,6 @@ type Result struct {
 	NoFault bool
 	// Message says for people what came of it, and what to do next. It may be empty.
 	Message string
+	// Wait is for the part of others in a repair; nil if they have none. Findings are those of a driver that does not wait.
+	Wait *Wait
 }

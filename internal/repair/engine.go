@@ -4,7 +4,7 @@
 // Package repair makes plans and carries them out. It is the only way by which anything of a node is repaired.
 //
 // It owns the order of a repair: the lock, the rules, the journal, the action, the journal again, the proof. A Family
-// knows one kind of fault, and Gate, Journal and Lock belong to the driver. The driver also retries, waits for approvals, and informs
+// knows one kind of fault, and Gate, Journal and Lock belong to the driver. The driver also retries, waits for approvals and for pods, and informs
 // people. Execute can be called again after anything that may happen: it goes on from the journal, and does nothing twice.
 //
 // It knows no client, no network and no mount.
@@ -34,6 +34,8 @@ type Engine struct {
 	// Evictor and Records do what is done to pods: no family has a client. Nil: no pod is evicted, and no record removed.
 	Evictor Evictor
 	Records Records
+	// Await waits for the part of others in a repair. Nil: it is not waited for.
+	Await func(ctx context.Context, r processor.Request, w *processor.Wait) (processor.Result, error)
 	// Calls are those of the process. Nil: families are called in the goroutine of Execute.
 	Calls *Calls
 }
@@ -281,6 +283,9 @@ func (e *Engine) provePart(ctx context.Context, r processor.Request, p Part) (pr
 	}
 	p.Findings = slices.Clone(p.Findings) // a proof that is left behind may still write to them
 	proof, err := Call(ctx, e.Calls, r, func(ctx context.Context) (processor.Result, error) { return family.Verify(ctx, r, p) })
+	if err == nil && proof.Wait != nil && e.Await != nil {
+		proof, err = e.Await(ctx, r, proof.Wait)
+	}
 	if err != nil {
 		return unproven, err
 	}

@@ -19,7 +19,7 @@ type Family interface {
 	// Open prepares to do the actions of a part. It is called again after a crash or a failure, with the same part.
 	Open(ctx context.Context, r processor.Request, p Part) (Work, error)
 	// Verify proves that a part whose actions are all applied has worked, and returns the results. It does not claim an
-	// action whose Outcome is Already.
+	// action whose Outcome is Already. It waits for nobody: Result.Wait says for whom the driver is to wait.
 	Verify(ctx context.Context, r processor.Request, p Part) (processor.Result, error)
 }
 

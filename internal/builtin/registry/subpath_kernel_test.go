@@ -29,6 +29,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	processors "kubediag.org/kubediag/internal/processor/subpath"
 )
 
@@ -233,12 +234,12 @@ func TestDeadSubPathIsUnmountedAlready(t *testing.T) {
 			t.Fatalf("apply: %+v, %v, want already: %v", done, err, already)
 		}
 		plan.Applied = []fault.Applied{done}
-		if _, err := recoverer.Verify(t.Context(), request, plan); err != nil {
+		if _, err := processortest.Prove(t.Context(), recoverer, request, plan); err != nil {
 			t.Errorf("verify: %v", err)
 		}
 	}
 	p.Pods.Set(nil) // the pod has gone
-	if _, err := recoverer.Verify(t.Context(), request, plan); err != nil {
+	if _, err := processortest.Prove(t.Context(), recoverer, request, plan); err != nil {
 		t.Errorf("verify once the pod has gone: %v", err)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/restart"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -131,7 +130,7 @@ type podOutcome struct {
 }
 
 // Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the
-// kubelet has removed its directory.
+// kubelet has removed its directory, which is to be waited for.
 func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair.Part) (processor.Result, error) {
 	pods, err := h.countByPod(ctx, plan)
 	if err != nil {
@@ -150,37 +149,33 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair
 			return processor.Result{}, processor.Stalled(err)
 		}
 	}
-	patience := restart.Options{Wait: cmp.Or(h.Patience, defaultPatience)}.WaitWithin(ctx)
-	gone, err := h.awaitGone(ctx, pods, patience)
-	if err != nil {
-		return processor.Result{}, err
-	}
-	var results []string
-	for _, t := range pods {
-		results = append(results, t.describe(gone[t.uid], patience))
-	}
-	values, err := processor.SentenceValues(keyRecoverResult, keyRecoverResults, results)
-	if refused := plan.Notes[keyRecoverRefused]; refused != "" {
-		values[keyRecoverRefused] = refused
-	}
-	findings := slices.Clone(plan.Findings)
-	for i := range findings {
-		findings[i].Healed = gone[findings[i].Pod.UID]
-	}
-	return processor.Result{Values: values, Findings: findings}, err
-}
-
-// awaitGone waits until the kubelet has removed the directories of the pods, and returns which are gone by then.
-func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience time.Duration) (gone map[string]bool, err error) {
-	var uids []string
-	for _, t := range pods {
-		uids = append(uids, t.uid)
-	}
-	_, err = processor.Poll(ctx, pollInterval, patience, func() (bool, error) {
-		gone, err = h.Inspector.GoneDirectories(ctx, uids)
-		return len(gone) == len(uids), err
-	})
-	return gone, err
+	var gone map[string]bool
+	return processor.Result{Findings: plan.Findings, Wait: &processor.Wait{
+		Limit: cmp.Or(h.Patience, defaultPatience), Interval: pollInterval,
+		Look: func(ctx context.Context) (_ bool, err error) {
+			var uids []string
+			for _, t := range pods {
+				uids = append(uids, t.uid)
+			}
+			gone, err = h.Inspector.GoneDirectories(ctx, uids)
+			return len(gone) == len(uids), err
+		},
+		End: func(_ context.Context, _ bool, waited time.Duration) (processor.Result, error) {
+			var results []string
+			for _, t := range pods {
+				results = append(results, t.describe(gone[t.uid], waited))
+			}
+			values, err := processor.SentenceValues(keyRecoverResult, keyRecoverResults, results)
+			if refused := plan.Notes[keyRecoverRefused]; refused != "" {
+				values[keyRecoverRefused] = refused
+			}
+			findings := slices.Clone(plan.Findings)
+			for i := range findings {
+				findings[i].Healed = gone[findings[i].Pod.UID]
+			}
+			return processor.Result{Values: values, Findings: findings}, err
+		},
+	}}, nil
 }
 
 // countByPod counts what a plan removes, by pod, and makes sure that each of it is gone.

@@ -21,7 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/restart"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -71,7 +71,7 @@ func TestHeals(t *testing.T) {
 		}
 	}
 	applyActions(t, s, p.Actions)
-	result, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
+	result, err := processortest.Prove(t.Context(), newRecoverer(s), processor.Request{}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	s.Must(os.RemoveAll(s.Node.PodDir(otherUID)))
 	kubelet := time.AfterFunc(2*pollInterval, func() { _ = os.RemoveAll(s.Node.PodDir(goneUID)) })
 	defer kubelet.Stop()
-	result, err := h.Verify(t.Context(), processor.Request{}, p)
+	result, err := processortest.Prove(t.Context(), h, processor.Request{}, p)
 	if err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || p.Findings[0].Healed {
 		t.Errorf("findings %+v, %v, want both healed", result.Findings, err)
 	}
@@ -115,7 +115,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	s.Dir(otherUID, "containers")
 	firstHealed := func(what string, ctx context.Context) {
 		t.Helper()
-		result, err := h.Verify(ctx, processor.Request{}, p)
+		result, err := processortest.Prove(ctx, h, processor.Request{}, p)
 		if err != nil || !result.Findings[0].Healed || result.Findings[1].Healed {
 			t.Errorf("%s: findings %+v, %v, want the first healed", what, result.Findings, err)
 		}
@@ -123,7 +123,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 			t.Errorf("%s: results: %s", what, text)
 		}
 	}
-	for _, left := range []time.Duration{restart.ReserveTime + pollInterval, restart.ReserveTime / 2} {
+	for _, left := range []time.Duration{processor.ReserveTime + pollInterval, processor.ReserveTime / 2} {
 		ctx, cancel := context.WithTimeout(t.Context(), left)
 		firstHealed("an operation that has little time", ctx)
 		if err := ctx.Err(); err != nil {
@@ -134,7 +134,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	stop := time.AfterFunc(pollInterval, cancel)
 	defer stop.Stop()
-	if _, err := h.Verify(ctx, processor.Request{}, p); !errors.Is(err, context.Canceled) {
+	if _, err := processortest.Prove(ctx, h, processor.Request{}, p); !errors.Is(err, context.Canceled) {
 		t.Errorf("when the agent ends: %v", err)
 	}
 	h.Patience = pollInterval
@@ -153,7 +153,7 @@ func TestKilledHalfWay(t *testing.T) {
 			}
 		}
 	}
-	if _, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p); err != nil {
+	if _, err := processortest.Prove(t.Context(), newRecoverer(s), processor.Request{}, p); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
@@ -162,14 +162,14 @@ func TestKilledHalfWay(t *testing.T) {
 	// The kubelet goes on, and the plan is run once more.
 	s.Must(os.RemoveAll(s.Node.PodDir(goneUID)))
 	applyActions(t, s, p.Actions)
-	result, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
+	result, err := processortest.Prove(t.Context(), newRecoverer(s), processor.Request{}, p)
 	if err != nil || strings.Contains(result.Values[keyRecoverResult], "the rest") || strings.Contains(result.Values[keyRecoverResult], "already") {
 		t.Errorf("result %q, %v", result.Values[keyRecoverResult], err)
 	}
 	for range p.Actions {
 		p.Applied = append(p.Applied, fault.AlreadySo("was gone already"))
 	}
-	result, err = newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
+	result, err = processortest.Prove(t.Context(), newRecoverer(s), processor.Request{}, p)
 	want := fmt.Sprintf("removed 0 empty directories, and found %d gone already, of the pod", len(p.Actions))
 	if err != nil || !strings.HasPrefix(result.Values[keyRecoverResult], want) {
 		t.Errorf("result of what others did %q, %v, want %q", result.Values[keyRecoverResult], err, want)
@@ -242,16 +242,16 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(goneUID)
 	p := planScene(t, s, nil)
-	_, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
+	_, err := processortest.Prove(t.Context(), newRecoverer(s), processor.Request{}, p)
 	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
 		t.Errorf("nothing done: %v", err)
 	}
-	if _, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, repair.Part{}); !processor.IsStalled(err) {
+	if _, err := processortest.Prove(t.Context(), newRecoverer(s), processor.Request{}, repair.Part{}); !processor.IsStalled(err) {
 		t.Errorf("an empty plan: %v", err)
 	}
 	applyActions(t, s, p.Actions)
 	s.Dir(goneUID, "volumes/kubernetes.io~empty-dir/another")
-	_, err = newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
+	_, err = processortest.Prove(t.Context(), newRecoverer(s), processor.Request{}, p)
 	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "kubernetes.io~empty-dir/another") {
 		t.Errorf("with a new volume: %v", err)
 	}

@@ -4,6 +4,7 @@
 package processortest
 
 import (
+	"context"
 	"testing"
 
 	"kubediag.org/kubediag/internal/processor"
@@ -16,6 +17,15 @@ func Targets(p repair.Part) (all []string) {
 		all = append(all, string(a.Kind)+" "+a.Target)
 	}
 	return all
+}
+
+// Prove has a part proven, and waits as a driver does.
+func Prove(ctx context.Context, f repair.Family, r processor.Request, p repair.Part) (processor.Result, error) {
+	result, err := f.Verify(ctx, r, p)
+	if err != nil || result.Wait == nil {
+		return result, err
+	}
+	return result.Wait.Await(ctx)
 }
 
 // ApplyAll applies each action of a part, and returns the messages. The test fails at the first error.

@@ -6,6 +6,7 @@ package processortest
 
 import (
 	"context"
+	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
@@ -45,6 +46,13 @@ func (w rewordedWork) Apply(ctx context.Context, action int) (fault.Applied, err
 // Verify is that of the recoverer, with other words for why it failed.
 func (r Reworded) Verify(ctx context.Context, req processor.Request, p repair.Part) (processor.Result, error) {
 	result, err := r.Family.Verify(ctx, req, p)
+	if w := result.Wait; w != nil {
+		end := w.End
+		w.End = func(ctx context.Context, done bool, waited time.Duration) (processor.Result, error) {
+			result, err := end(ctx, done, waited)
+			return result, reword(err)
+		}
+	}
 	return result, reword(err)
 }
 

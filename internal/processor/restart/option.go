@@ -5,7 +5,6 @@ package restart
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	"kubediag.org/kubediag/internal/processor"
@@ -15,8 +14,6 @@ const (
 	// defaultWait is for how long containers are waited for if nothing else is said.
 	defaultWait    = 45 * time.Second
 	maxWaitSeconds = 3600
-	// ReserveTime is left of the operation's time to say how it went.
-	ReserveTime = 2 * time.Second
 )
 
 // Keys are the names of the parameters of one processor.
@@ -47,13 +44,4 @@ func (k Keys) Options(values map[string]string) (options Options, err error) {
 	seconds, err := processor.Number{Key: k.WaitSeconds, Default: int(standard / time.Second), Max: maxWaitSeconds}.Parse(values)
 	options.Wait = time.Duration(seconds) * time.Second
 	return options, err
-}
-
-// WaitWithin shortens the wait to what the operation has time for.
-func (o Options) WaitWithin(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return o.Wait
-	}
-	return max(0, min(o.Wait, time.Until(deadline)-ReserveTime))
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package restart sees to it that containers which could not start do so after their mounts were repaired: it plans to
-// have the runtime forget those that never started, and waits until the pod's status says that they run.
+// have the runtime forget those that never started, and says whether they run by the pod's status.
 //
 // It removes nothing but the record of a container that exited and never ran, and starts none itself. It rests on the
 // kubelet's back-off, which counts from the newest exited container that the runtime has a record of.
@@ -79,6 +79,8 @@ type Restarter struct {
 	Pods kubelet.Pods
 	// Runtime is nil if there is none; then no record is removed.
 	Runtime Runtime
+	// RunningAfter is the key of the result that says for how many seconds the containers were waited for.
+	RunningAfter string
 }
 
 // Actions plans to forget the containers that never started, from the newest back to one that has run: the kubelet
@@ -90,7 +92,14 @@ func (s Restarter) Actions(ctx context.Context, w Pending, repairs []fault.Actio
 	}
 	var actions []fault.Action
 	for _, c := range w.Containers {
-		served := servedOf(repairs, c.Container)
+		var served []fault.Key // what keeps it from its start: its own faults, and those of volumes for all containers
+		for _, a := range repairs {
+			for _, key := range a.For {
+				if key.Container == c.Container || key.Container == "" {
+					served = append(served, key)
+				}
+			}
+		}
 		records, err := s.Runtime.Records(ctx, w.PodUID, c.Container)
 		if err != nil {
 			return actions
@@ -108,18 +117,6 @@ func (s Restarter) Actions(ctx context.Context, w Pending, repairs []fault.Actio
 		}
 	}
 	return actions
-}
-
-// servedOf are the faults that keep a container from its start: its own, and those of volumes for all containers.
-func servedOf(repairs []fault.Action, container string) (served []fault.Key) {
-	for _, a := range repairs {
-		for _, key := range a.For {
-			if key.Container == container || key.Container == "" {
-				served = append(served, key)
-			}
-		}
-	}
-	return served
 }
 
 // RemoveRecord implements repair.Records.
@@ -191,49 +188,48 @@ func (s Restarter) SamePod(ctx context.Context, r processor.Request, uid string)
 	return pod, nil
 }
 
-// Conclude returns the findings of a plan that is proven as healed, once the containers have started; running is for
-// how many seconds they were waited for, empty if none was. If the options say to wait for none, the findings of a
-// container that is to be started stay open.
-func (s Restarter) Conclude(ctx context.Context, request processor.Request, pending Pending, options Options, findings []fault.Finding) (
-	healed []fault.Finding, running string, err error) {
-	switch {
-	case len(pending.Containers) == 0:
-		return processor.MarkHealed(findings, nil), "", nil
-	case options.Wait == 0:
-		return processor.MarkHealed(findings, pending.NeedsMountOf), "", nil
+// Conclude marks the findings of a plan that is proven as healed. If containers are to be started, they are once those have: the driver
+// waits for that, unless the options say to wait for none. left are faults that stay.
+func (s Restarter) Conclude(request processor.Request, pending Pending, options Options, proven processor.Result, left ...fault.Finding) processor.Result {
+	result := func(open func(fault.Finding) bool) processor.Result {
+		return processor.Result{Values: proven.Values, Findings: append(processor.MarkHealed(proven.Findings, open), left...)}
 	}
-	took, err := s.Await(ctx, request, pending, options.WaitWithin(ctx))
-	if err != nil {
-		return nil, "", err
+	if len(pending.Containers) == 0 {
+		return result(nil)
 	}
-	return processor.MarkHealed(findings, nil), fmt.Sprintf("%.1f", took.Seconds()), nil
+	unawaited := result(pending.NeedsMountOf)
+	if options.Wait == 0 {
+		return unawaited
+	}
+	var missing []string
+	unawaited.Wait = &processor.Wait{
+		Limit: options.Wait, Interval: pollInterval,
+		Look: func(ctx context.Context) (bool, error) {
+			pod, err := s.SamePod(ctx, request, pending.PodUID)
+			if err != nil {
+				return false, err
+			}
+			if missing = pending.notStarted(pod); len(missing) == 0 {
+				missing = s.confirmNotStarted(ctx, pod, pending)
+			}
+			return len(missing) == 0, nil
+		},
+		End: func(_ context.Context, done bool, waited time.Duration) (processor.Result, error) {
+			if !done {
+				return processor.Result{}, processor.Stalled(fmt.Errorf("wait for pod %s/%s: its mounts are repaired, but after %.0f s %s",
+					request.Pod.Namespace, request.Pod.Name, waited.Seconds(), strings.Join(missing, ", ")))
+			}
+			proven.Values[s.RunningAfter] = fmt.Sprintf("%.1f", waited.Seconds())
+			return result(nil), nil
+		},
+	}
+	return unawaited
 }
 
 // NeedsMountOf reports whether one of the containers may want the mount of a finding: one on the host is any
 // container's.
 func (p Pending) NeedsMountOf(f fault.Finding) bool {
 	return f.Container == "" || slices.ContainsFunc(p.Containers, func(a PendingContainer) bool { return a.Container == f.Container })
-}
-
-// Await waits until every container has started, and says how long that took.
-func (s Restarter) Await(ctx context.Context, request processor.Request, pending Pending, limit time.Duration) (time.Duration, error) {
-	begin := time.Now()
-	var missing []string
-	done, err := processor.Poll(ctx, pollInterval, limit, func() (bool, error) {
-		pod, err := s.SamePod(ctx, request, pending.PodUID)
-		if err != nil {
-			return false, err
-		}
-		if missing = pending.notStarted(pod); len(missing) == 0 {
-			missing = s.confirmNotStarted(ctx, pod, pending)
-		}
-		return len(missing) == 0, nil
-	})
-	if err == nil && !done {
-		err = processor.Stalled(fmt.Errorf("wait for pod %s/%s: its mounts are repaired, but after %.0f s %s", request.Pod.Namespace,
-			request.Pod.Name, limit.Seconds(), strings.Join(missing, ", ")))
-	}
-	return time.Since(begin), err
 }
 
 // confirmNotStarted looks at the pod again if it may only be remembered that its containers run.

@@ -53,21 +53,6 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestWaitFitsIntoTheOperation(t *testing.T) {
-	t.Parallel()
-	options := Options{Wait: 45 * time.Second}
-	if got := options.WaitWithin(t.Context()); got != options.Wait {
-		t.Errorf("without a deadline: %v, want %v", got, options.Wait)
-	}
-	for left, want := range map[time.Duration]time.Duration{time.Minute: 45 * time.Second, 10 * time.Second: 8 * time.Second, time.Second: 0} {
-		ctx, cancel := context.WithTimeout(t.Context(), left)
-		defer cancel()
-		if got := options.WaitWithin(ctx); got > want || got < want-time.Second {
-			t.Errorf("with %v left: %v, want %v", left, got, want)
-		}
-	}
-}
-
 func TestStarted(t *testing.T) {
 	t.Parallel()
 	ran := func(id, reason string, started int64) *corev1.ContainerStateTerminated {
@@ -145,27 +130,46 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 	}
 }
 
-// TestAwaitKnowsThePod: a namesake of the pod is not waited for, and one that never starts fails with the reason.
-func TestAwaitKnowsThePod(t *testing.T) {
+// TestConcludeKnowsThePod: a namesake of the pod is not waited for, and one that never starts fails with the reason.
+func TestConcludeKnowsThePod(t *testing.T) {
 	t.Parallel()
 	pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", "x")}
 	pods.Set(pod)
-	s, pending := Restarter{Pods: pods}, PendingIn(pod, []string{"app"})
+	s, pending := Restarter{Pods: pods, RunningAfter: "running"}, PendingIn(pod, []string{"app"})
 	request := processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
-	if _, err := s.Await(t.Context(), request, pending, 0); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
+	findings, left := []fault.Finding{{Container: "app"}, {Container: "sidecar"}}, fault.Finding{Code: fault.HungMount}
+	await := func(p Pending, limit time.Duration) (processor.Result, error) {
+		proven := processor.Result{Values: map[string]string{}, Findings: findings}
+		result := s.Conclude(request, p, Options{Wait: time.Second}, proven, left)
+		if f := result.Findings; len(f) != 3 || f[0].Healed || !f[1].Healed || f[2].Healed {
+			t.Errorf("findings of a driver that does not wait: %+v", f)
+		}
+		result.Wait.Limit = limit
+		return result.Wait.Await(t.Context())
+	}
+	if _, err := await(pending, 0); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
 		t.Errorf("a container that waits: %v", err)
 	}
 	other := pending
 	other.PodUID = "another"
-	if _, err := s.Await(t.Context(), request, other, time.Hour); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
+	if _, err := await(other, time.Hour); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
 		t.Errorf("another pod: %v", err)
 	}
 	pod = pod.DeepCopy()
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Running("app")}
 	pods.Set(pod)
-	if _, err := s.Await(t.Context(), request, pending, time.Hour); err != nil {
-		t.Errorf("a container that runs: %v", err)
+	result, err := await(pending, time.Hour)
+	if f := result.Findings; err != nil || len(f) != 3 || !f[0].Healed || !f[1].Healed || f[2].Healed || result.Values["running"] == "" {
+		t.Errorf("a container that runs: %+v, %v", result, err)
+	}
+	for name, result := range map[string]processor.Result{
+		"no wait": s.Conclude(request, pending, Options{}, processor.Result{Findings: findings}),
+		"nothing": s.Conclude(request, Pending{}, Options{Wait: time.Hour}, processor.Result{Findings: findings}),
+	} {
+		if result.Wait != nil || result.Findings[0].Healed != (name == "nothing") {
+			t.Errorf("%s: %+v", name, result)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -162,7 +163,7 @@ func (j killedPlan) resume(t *testing.T, healer *Recoverer, want ...string) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	result, err := healer.Verify(t.Context(), j.Request, j.Plan)
+	result, err := processortest.Prove(t.Context(), healer, j.Request, j.Plan)
 	must(t, err)
 	if got, want := result.Values[keyRecoverResult], "Succeesfully umount "+j.Plan.Actions[0].Target+" on host"; got != want {
 		t.Errorf("result %q, want %q", got, want)

@@ -55,7 +55,7 @@ func (*Recoverer) Parameters() []string {
 }
 
 func (h *Recoverer) restarter() restart.Restarter {
-	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime}
+	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime, RunningAfter: KeyRecoverRunningAfter}
 }
 
 // Plan looks again, and plans an unmount for each stale bind of a container that is to be started again. Then it

@@ -214,7 +214,7 @@ func TestForgedValuesChangeNothing(t *testing.T) {
 	forge(s.healthy)
 	s.apply(t, truth)
 	s.holds(t, before, s.repairs(truth, "configmap")...)
-	result, err := s.healer.Verify(t.Context(), s.request, truth)
+	result, err := processortest.Prove(t.Context(), s.healer, s.request, truth)
 	must(t, err)
 	if got := result.Values[keyRecoverResult]; got != "Succeesfully umount "+s.point+" on host" {
 		t.Errorf("result %q", got)
@@ -234,7 +234,7 @@ func TestBadParametersAreNamed(t *testing.T) {
 	} {
 		s.request.Values = map[string]string{c.key: c.value}
 		_, planErr := s.healer.Plan(t.Context(), s.request)
-		_, verifyErr := s.healer.Verify(t.Context(), s.request, plan)
+		_, verifyErr := processortest.Prove(t.Context(), s.healer, s.request, plan)
 		for what, err := range map[string]error{"plan": planErr, "verify": verifyErr} {
 			named := err != nil && strings.Contains(err.Error(), c.key) && strings.Contains(err.Error(), fmt.Sprintf("%q", c.value))
 			if !processor.IsStalled(err) || !named {

@@ -148,7 +148,7 @@ func TestHeals(t *testing.T) {
 	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, plan)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
 	must(t, err)
 	want := map[string]string{
 		"recover.kubernetes.subpath_remount.result":  "Succeesfully umount " + w.point + " on host",
@@ -196,7 +196,7 @@ func TestHealsAmongManyMounts(t *testing.T) {
 	}
 	p := w.plan(t)
 	w.apply(t, p)
-	_, err := w.healer.Verify(t.Context(), w.request, p)
+	_, err := processortest.Prove(t.Context(), w.healer, w.request, p)
 	must(t, err)
 	holds(t, 0, before, w.repairs(p, "configmap")...)
 }
@@ -218,7 +218,7 @@ func TestStackedMountIsTakenFromTheTop(t *testing.T) {
 	w.putStale(t, w.point)
 	p := w.plan(t)
 	w.apply(t, p)
-	_, err = w.healer.Verify(t.Context(), w.request, p)
+	_, err = processortest.Prove(t.Context(), w.healer, w.request, p)
 	must(t, err)
 	if left, err := mount.Inspect(w.point); err != nil || !left.Same(beneath.ID) {
 		t.Errorf("left at the point: %+v, %v, want the healthy mount beneath", left, err)
@@ -245,7 +245,7 @@ func TestHealsInTheKubeletsNamespace(t *testing.T) {
 	must(t, err)
 	must(t, json.Unmarshal(text, &plan))
 	w.apply(t, plan)
-	_, err = w.healer.Verify(t.Context(), w.request, plan)
+	_, err = processortest.Prove(t.Context(), w.healer, w.request, plan)
 	must(t, err)
 	holds(t, holder.PID, before, w.repairs(plan, "configmap")...)
 	holds(t, 0, outside)
@@ -430,7 +430,7 @@ func TestInitContainerThatHasSucceeded(t *testing.T) {
 	w.renew()
 	before, plan := tableOf(t, 0), w.plan(t)
 	w.apply(t, plan)
-	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
 	must(t, err)
 	if took, waited := result.Values[KeyRecoverRunningAfter]; waited {
 		t.Errorf("waited for %s s, want not to wait", took)

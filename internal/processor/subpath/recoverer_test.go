@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -55,7 +56,7 @@ func TestBadRequests(t *testing.T) {
 	if _, err := h.Apply(t.Context(), good, fault.Action{Kind: "Reboot"}); err == nil || !strings.Contains(err.Error(), `"Reboot"`) {
 		t.Errorf("action of an unknown kind: %v", err)
 	}
-	if _, err := h.Verify(t.Context(), good, repair.Part{}); !processor.IsStalled(err) {
+	if _, err := processortest.Prove(t.Context(), h, good, repair.Part{}); !processor.IsStalled(err) {
 		t.Errorf("plan without notes: %v, want a stalled error", err)
 	}
 	if _, err := h.Apply(t.Context(), processor.Request{Node: "other", Pod: good.Pod}, fault.Action{Kind: fault.Unmount}); !processor.IsStalled(err) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/faults/subpath"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
@@ -34,11 +33,4 @@ func otherMounts(report *subpath.Report, planned []int) []otherMount {
 		}
 	}
 	return all
-}
-
-// isMounted reports whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
-// subPaths when it starts a container.
-func (o otherMount) isMounted(table *mountinfo.Table) bool {
-	m, ok := table.ByID(o.ID)
-	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
 }

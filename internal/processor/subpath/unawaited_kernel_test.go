@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -23,7 +24,7 @@ func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 	w.request.Values = map[string]string{ParamWaitSeconds: "0"}
 	p := w.plan(t)
 	w.apply(t, p)
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, p)
 	must(t, err)
 	healed := map[string]bool{}
 	for _, f := range result.Findings {

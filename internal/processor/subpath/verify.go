@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// Verify proves that the planned mounts are gone and no other mount of the pod is, and waits until the containers that
-// could not start have. The faults of containers that are not waited for are not called healed.
+// Verify proves that the planned mounts are gone and no other mount of the pod is. The containers that could not start
+// are to be waited for. The faults of those that are not are not called healed.
 func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
 	options, err := parameters.Options(request.Values)
 	if err != nil {
@@ -37,14 +37,7 @@ func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan 
 	if err != nil {
 		return processor.Result{}, err
 	}
-	healed, running, err := h.restarter().Conclude(ctx, request, state.Pending, options, plan.Findings)
-	if err != nil {
-		return processor.Result{}, err
-	}
-	if running != "" {
-		values[KeyRecoverRunningAfter] = running
-	}
-	return processor.Result{Values: values, Findings: healed}, nil
+	return h.restarter().Conclude(request, state.Pending, options, processor.Result{Values: values, Findings: plan.Findings}), nil
 }
 
 // verifyPod makes sure of the mounts of the pod. One that was being deleted may have gone meanwhile, and then its mounts have.
@@ -56,7 +49,16 @@ func (h *Recoverer) verifyPod(ctx context.Context, request processor.Request, st
 	if state.Going {
 		pod, _, err := podref.Load(ctx, h.Pods, request)
 		if errors.Is(err, kubelet.ErrPodNotFound) || err == nil && (pod == nil || string(pod.UID) != state.PodUID) {
-			return verifyUnmounted(ctx, node, plan)
+			table, err := node.Mounts(ctx)
+			if err != nil {
+				return err
+			}
+			for _, a := range plan.Actions {
+				if a.Mount != nil && len(table.All(a.Mount.Point)) > 0 {
+					return processor.Stalled(fmt.Errorf("verify unmount of %q: its pod is gone, and something is mounted there", a.Mount.Point))
+				}
+			}
+			return nil
 		}
 	}
 	pod, err := h.restarter().SamePod(ctx, request, state.PodUID)
@@ -67,20 +69,6 @@ func (h *Recoverer) verifyPod(ctx context.Context, request processor.Request, st
 		return err
 	}
 	return state.verifyOthers(ctx, node, pod)
-}
-
-// verifyUnmounted makes sure that nothing is mounted at the places of the plan.
-func verifyUnmounted(ctx context.Context, node *kubelet.Node, plan repair.Part) error {
-	table, err := node.Mounts(ctx)
-	if err != nil {
-		return err
-	}
-	for _, action := range plan.Actions {
-		if action.Mount != nil && len(table.All(action.Mount.Point)) > 0 {
-			return processor.Stalled(fmt.Errorf("verify unmount of %q: its pod is gone, and something is mounted there", action.Mount.Point))
-		}
-	}
-	return nil
 }
 
 // verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their
@@ -105,8 +93,8 @@ func (h *Recoverer) verifyMounts(ctx context.Context, n *kubelet.Node, pod *core
 	}))
 }
 
-// verifyOthers makes sure that the mounts that were none of the plan's business are still there. Those of a pod that is
-// being deleted go anyway.
+// verifyOthers makes sure that the mounts that were none of the plan's business, or others in their places, are still there: the kubelet
+// itself renews binds of subPaths when it starts a container. Those of a pod that is being deleted go anyway.
 func (s repairState) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		return nil
@@ -116,7 +104,7 @@ func (s repairState) verifyOthers(ctx context.Context, n *kubelet.Node, pod *cor
 		return err
 	}
 	for _, o := range s.Others {
-		if !o.isMounted(table) {
+		if m, ok := table.ByID(o.ID); (!ok || m.Point != o.Point) && len(table.All(o.Point)) == 0 {
 			return processor.Stalled(fmt.Errorf("verify mounts of the pod: mount %d at %q was not to be touched, and is gone", o.ID, o.Point))
 		}
 	}

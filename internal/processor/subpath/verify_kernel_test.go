@@ -22,7 +22,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
-	"kubediag.org/kubediag/internal/processor/restart"
 )
 
 // fail has container app fail to start because its source is missing.
@@ -117,7 +116,7 @@ func TestWaitsUntilTheContainerRuns(t *testing.T) {
 	kubelet := &lateStart{repairScene: w}
 	w.healer.Pods = kubelet
 	start := time.Now()
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, p)
 	must(t, err)
 	took, err := strconv.ParseFloat(result.Values[KeyRecoverRunningAfter], 64)
 	if most := time.Since(start).Seconds() + 0.05; err != nil || took <= 0 || took > most || kubelet.looks != 3 {
@@ -163,7 +162,7 @@ func TestVerifyFails(t *testing.T) {
 			p := w.plan(t)
 			w.apply(t, p)
 			c.change(t, w)
-			_, err := w.healer.Verify(t.Context(), w.request, p)
+			_, err := processortest.Prove(t.Context(), w.healer, w.request, p)
 			for _, part := range c.want {
 				if !processor.IsStalled(err) || !strings.Contains(err.Error(), part) {
 					t.Errorf("error %v, want a stalled one with %q", err, part)
@@ -177,7 +176,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	w := newRepairScene(t)
 	w.renew()
 	p := w.plan(t)
-	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still in the mount table") {
+	if _, err := processortest.Prove(t.Context(), w.healer, w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still in the mount table") {
 		t.Errorf("error %v, want that the mount is still there", err)
 	}
 }
@@ -187,15 +186,15 @@ func TestWaitEndsWithTheOperation(t *testing.T) {
 	w.fail()
 	plan := w.plan(t)
 	w.apply(t, plan)
-	ctx, cancel := context.WithTimeout(t.Context(), restart.ReserveTime+500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), processor.ReserveTime+500*time.Millisecond)
 	defer cancel()
-	_, err := w.healer.Verify(ctx, w.request, plan)
+	_, err := processortest.Prove(ctx, w.healer, w.request, plan)
 	if !processor.IsStalled(err) || ctx.Err() != nil {
 		t.Errorf("error %v, context %v, want an answer before the time is up", err, ctx.Err())
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := w.healer.Verify(stopped, w.request, plan); !errors.Is(err, context.Canceled) || processor.IsStalled(err) {
+	if _, err := processortest.Prove(stopped, w.healer, w.request, plan); !errors.Is(err, context.Canceled) || processor.IsStalled(err) {
 		t.Errorf("after cancellation: %v, want context.Canceled", err)
 	}
 }

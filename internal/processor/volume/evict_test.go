@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/internal/repair/repairtest"
 )
@@ -449,7 +450,7 @@ func TestEvictVerify(t *testing.T) {
 					plan.Applied = []fault.Applied{fault.AlreadySo(c.already)}
 				}
 				c.scene(s)
-				got, err := s.recoverer().Verify(t.Context(), evictRequest, plan)
+				got, err := processortest.Prove(t.Context(), s.recoverer(), evictRequest, plan)
 				if processor.IsStalled(err) != c.stalls || err != nil && !c.stalls {
 					t.Fatalf("error %v", err)
 				}
@@ -462,7 +463,7 @@ func TestEvictVerify(t *testing.T) {
 			})
 		})
 	}
-	if _, err := newEvictScene(t, nil).recoverer().Verify(t.Context(), evictRequest, repair.Part{}); !processor.IsStalled(err) {
+	if _, err := processortest.Prove(t.Context(), newEvictScene(t, nil).recoverer(), evictRequest, repair.Part{}); !processor.IsStalled(err) {
 		t.Errorf("a plan without an action: %v", err)
 	}
 }

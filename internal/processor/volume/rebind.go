@@ -68,7 +68,7 @@ func (*RebindRecoverer) Parameters() []string {
 }
 
 func (h *RebindRecoverer) restarter() restart.Restarter {
-	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime}
+	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime, RunningAfter: KeyRebindRunningAfter}
 }
 
 // Bounds of a plan.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
@@ -24,7 +25,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	p := throughJournal(t, w.planRepair(t))
 	p.Applied = []fault.Applied{fault.AlreadySo("was aborted already"), {}, fault.AlreadySo("its mount namespace has gone")}
 	w.proof.Evidence = []string{"is alive", "mount namespace mnt:[43] has gone"}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 // TestForgedValues: parameters and results of earlier operations that name other targets, sources and devices change
@@ -140,7 +141,7 @@ func TestAnotherPodOfTheName(t *testing.T) {
 			t.Errorf("%s of %q: %+v, %v, want a refusal", a.Kind, a.Target, done, err)
 		}
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) {
+	if _, err := processortest.Prove(t.Context(), w.healer, w.request, plan); !processor.IsStalled(err) {
 		t.Errorf("verify: %v", err)
 	}
 	if diff := cmp.Diff(before, w.Mounts()); diff != "" {
@@ -189,7 +190,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 			t.Errorf("abort %d: %+v", i, done)
 		}
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
 	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") {
 		t.Errorf("values %q, %v", result.Values, err)
 	}
@@ -203,7 +204,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 	w.request.Values = nil
 	plan = w.planRepair(t)
 	w.applyActions(t, plan.Actions)
-	if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
+	if _, err := processortest.Prove(t.Context(), w.healer, w.request, plan); err != nil {
 		t.Error(err)
 	}
 	w.expectRepaired(t, "new")

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -90,7 +91,7 @@ func TestHeals(t *testing.T) {
 		}
 	}
 	w.applyActions(t, plan.Actions)
-	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func TestKilledHalfWay(t *testing.T) {
 		}
 		before, inside := w.Mounts(), w.MountsOf(w.app)
 		w.applyActions(t, plan.Actions)
-		if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
+		if _, err := processortest.Prove(t.Context(), w.healer, w.request, plan); err != nil {
 			t.Errorf("%d done before: %v", done, err)
 		}
 		w.expectRepaired(t, "new")
@@ -148,7 +149,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	p := w.planRepair(t)
 	for done := range 2 {
 		w.applyActions(t, p.Actions[:done])
-		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "not all of it is repaired") {
+		if _, err := processortest.Prove(t.Context(), w.healer, w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "not all of it is repaired") {
 			t.Errorf("%d done: %v", done, err)
 		}
 	}

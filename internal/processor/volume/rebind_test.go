@@ -27,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/internal/repair/repairtest"
 )
@@ -178,7 +179,7 @@ func TestRepairsWhatCanBeRepaired(t *testing.T) {
 		}
 	}
 	w.proof.Evidence = []string{"is alive", "is alive inside", "is alive, too"}
-	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
 		t.Errorf("a pod that was replaced: %v, %+v", err, w.applied)
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
+	if _, err := processortest.Prove(t.Context(), w.healer, w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
 		t.Errorf("verify of a pod that was replaced: %v", err)
 	}
 }
@@ -287,7 +288,7 @@ func TestBadInput(t *testing.T) {
 		w.request.Values = map[string]string{key: value}
 		_, planned := w.healer.Plan(t.Context(), w.request)
 		_, applied := w.healer.apply(t.Context(), w.request, fault.Action{Kind: fault.Replace}, w.healer.Inspector.Open())
-		_, verified := w.healer.Verify(t.Context(), w.request, repair.Part{})
+		_, verified := processortest.Prove(t.Context(), w.healer, w.request, repair.Part{})
 		for _, err := range []error{planned, applied, verified} {
 			if !processor.IsStalled(err) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) {
 				t.Errorf("%s=%s: %v", key, value, err)
@@ -309,12 +310,12 @@ func TestBadInput(t *testing.T) {
 	} {
 		p := throughJournal(t, good)
 		change(&p)
-		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
+		if _, err := processortest.Prove(t.Context(), w.healer, w.request, p); !processor.IsStalled(err) {
 			t.Errorf("plan with bad %s: %v", name, err)
 		}
 	}
 	w.proof = volume.Proof{NotHealed: []string{"it is dead still"}}
-	if _, err := w.healer.Verify(t.Context(), w.request, good); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it is dead still") {
+	if _, err := processortest.Prove(t.Context(), w.healer, w.request, good); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it is dead still") {
 		t.Errorf("not healed: %v", err)
 	}
 	w.refuses = volume.ErrHung
@@ -342,7 +343,7 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); err != nil || w.applied[0].Kind != fault.Abort {
 		t.Errorf("apply: %v, %+v", err, w.applied)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
 	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
 		t.Errorf("result %+v, %v", result, err)
 	}
@@ -378,17 +379,17 @@ func TestBringsTheStartForward(t *testing.T) {
 		t.Errorf("removal: %+v, %v", done, err)
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "1"}
-	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
+	if _, err := processortest.Prove(t.Context(), w.healer, w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
 		t.Errorf("a container that stays: %v", err)
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "0"}
-	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
 	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaitedNote) {
 		t.Errorf("a container that is not waited for: %+v, %v", result, err)
 	}
 	w.request.Values = nil
 	w.pods.Set(w.pod)
-	result, err = w.healer.Verify(t.Context(), w.request, plan)
+	result, err = processortest.Prove(t.Context(), w.healer, w.request, plan)
 	if err != nil || result.Values[KeyRebindRunningAfter] == "" || !result.Findings[0].Healed {
 		t.Errorf("a container that runs: %+v, %v", result, err)
 	}

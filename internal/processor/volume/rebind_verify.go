@@ -32,8 +32,8 @@ func loadRebindState(p repair.Part) (rebindState, error) {
 	return m, err
 }
 
-// Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers
-// that could not start have. The faults of containers that are not waited for are not called healed.
+// Verify proves that what was replaced is gone and that what is there now is the volume. The containers that could not
+// start are to be waited for. The faults of those that are not are not called healed.
 func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
 	options, err := rebindOptionsOf(request.Values)
 	if err != nil {
@@ -54,14 +54,8 @@ func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request,
 	if err != nil {
 		return processor.Result{}, err
 	}
-	healed, running, err := h.restarter().Conclude(ctx, request, state.Pending, options.Options, plan.Findings)
-	if err != nil {
-		return processor.Result{}, err
-	}
-	if running != "" {
-		values[KeyRebindRunningAfter] = running
-	}
-	return processor.Result{Values: values, Findings: append(healed, state.Left...)}, nil
+	proven := processor.Result{Values: values, Findings: plan.Findings}
+	return h.restarter().Conclude(request, state.Pending, options.Options, proven, state.Left...), nil
 }
 
 // verifyPlaces looks at the places of the plan, and says in a sentence each what was done and is there now.

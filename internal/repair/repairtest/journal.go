@@ -14,7 +14,11 @@ import (
 
 // NewEngine returns an engine of these families.
 func NewEngine(families ...repair.Family) *repair.Engine {
+	calls := repair.NewCalls()
 	return &repair.Engine{
+		Await: func(ctx context.Context, r processor.Request, w *processor.Wait) (processor.Result, error) {
+			return repair.Call(ctx, calls, r, w.Await)
+		},
 		Family: func(name string) (repair.Family, bool) {
 			for _, f := range families {
 				if f.Name() == name {
@@ -23,7 +27,7 @@ func NewEngine(families ...repair.Family) *repair.Engine {
 			}
 			return nil, false
 		},
-		Calls: repair.NewCalls(),
+		Calls: calls,
 	}
 }
 
