@@ -243,6 +243,7 @@ func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) 
 	for _, n := range planned {
 		a.repairs = append(a.repairs, n.repair)
 	}
+	a.take = func(i int) bool { return w.repairLimiters.of(planned[i].bind).Allow() }
 	a.apply = func(ctx context.Context, i int) (fault.Applied, error) {
 		return subpath.Apply(ctx, w.node, planned[i].pod, planned[i].repair.Action, w.asked)
 	}
@@ -279,12 +280,6 @@ func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) 
 	}
 }
 
-// isGoing reports whether the pod of a bind is being deleted.
-func (w *bindWatcher) isGoing(b *bind) bool {
-	pod := w.Pods.PodByUID(b.sub.PodUID)
-	return pod != nil && pod.DeletionTimestamp != nil
-}
-
 // currentFault returns the fault of the bind. Evidence and details are those of the pod as it is now.
 func (b *bind) currentFault(pod *corev1.Pod, namespace uint64) *Fault {
 	now := b.fault.withState(pod)
@@ -309,15 +304,16 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 	return outlook != podinfo.Finished || b.found.KeepsPod && pod.DeletionTimestamp != nil
 }
 
-// mayRepair reports whether a stale bind may be repaired now. If its source was not replaced, a container that starts now would get the
-// empty file or directory below the bind. In that case the unmount waits until no container starts.
+// mayRepair reports whether a stale bind may be repaired now, and takes nothing from a limit. If its source was not replaced, a
+// container that starts now would get the empty file or directory below the bind. In that case the unmount waits until no container
+// starts.
 func (w *bindWatcher) mayRepair(b *bind, pod *corev1.Pod, now time.Time) bool {
 	switch {
 	case w.Guard.Mode(b.code, pod) != Automatic, now.Before(b.retry.at):
 		return false
 	case !b.found.KeepsPod && !b.found.SourceReplaced && !podinfo.NotStarting(pod, b.sub.Container):
 		return false
-	case !w.locked || !w.repairLimiters.allow(b, now): // another program repairs, or this place was repaired too often
+	case !w.locked || w.repairLimiters.of(b).TokensAt(now) < 1: // another program repairs, or this place was repaired too often
 		b.retry.at = now.Add(tickInterval)
 		return false
 	}

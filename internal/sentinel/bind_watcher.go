@@ -157,20 +157,19 @@ func (w *bindWatcher) onTick(ctx context.Context) error {
 	if err := w.updateBinds(); err != nil {
 		return err
 	}
-	w.queueGoing(now)
-	w.queuePending(now)
-	w.statusChanged = true // a change of a pod changes what is a fault
-	return nil
-}
-
-// queueGoing queues the binds of pods that are being deleted whose file system has to be asked. Such a pod does not wait for the
-// next full scan: its bind may be all that keeps it, and its last container may have ended since the last inspection.
-func (w *bindWatcher) queueGoing(now time.Time) {
 	for _, b := range w.binds {
-		if b.isAsked() && !now.Before(b.askAgainAt) && w.isGoing(b) {
+		if !b.isAsked() || now.Before(b.askAgainAt) {
+			continue
+		}
+		// A pod that is being deleted does not wait for the next full scan: its bind may be all that keeps it, and its last container may
+		// have ended since the last inspection.
+		if pod := w.Pods.PodByUID(b.sub.PodUID); pod != nil && pod.DeletionTimestamp != nil {
 			w.enqueue(b)
 		}
 	}
+	w.queuePending(now)
+	w.statusChanged = true // a change of a pod changes what is a fault
+	return nil
 }
 
 // queuePending queues the pending binds that need an inspection.

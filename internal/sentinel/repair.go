@@ -58,11 +58,13 @@ type attempt struct {
 	verify func(ctx context.Context, repair int) (proof string, err error)
 	// hold says why an action may not be begun now. Nil: each may.
 	hold func(a fault.Action) (why string)
+	// take takes a repair from the rate limit of its place, if there is one left. Nil: that is done.
+	take func(repair int) bool
 }
 
 // run carries the repairs out. Each has its own error; that of run says why one could not be written down, and then no other begins.
 func (a *attempt) run(ctx context.Context) error {
-	plan, journal := repair.Plan{}, journal{attempt: a}
+	plan, journal := repair.Plan{}, journal{of: a}
 	for _, r := range a.repairs {
 		plan.Parts = append(plan.Parts, repair.Part{Family: a.Name(), Actions: []fault.Action{r.Action}, Findings: []fault.Finding{r.Fault}})
 		journal.progress = append(journal.progress, fault.Applied{Undone: true})
@@ -122,7 +124,10 @@ func (a *attempt) Check(_ context.Context, _ processor.Request, action fault.Act
 
 // Take implements repair.Gate.
 func (a *attempt) Take(ctx context.Context, _ processor.Request, p repair.Part) (why string, err error) {
-	if !a.Guard.Acquire(ctx, p.Findings[0], a.repairs[a.find(p.Actions[0])].pod) {
+	switch i := a.find(p.Actions[0]); {
+	case a.take != nil && !a.take(i):
+		why = "this place was repaired too often"
+	case !a.Guard.Acquire(ctx, p.Findings[0], a.repairs[i].pod):
 		why = "the policies do not allow it now"
 	}
 	return why, nil
@@ -137,14 +142,14 @@ func (a *attempt) Ended(_ context.Context, _ processor.Request, action fault.Act
 
 // journal keeps how far an attempt is.
 type journal struct {
-	*attempt
+	of       *attempt
 	progress []fault.Applied
 	failed   error
 }
 
 // Announce implements repair.Journal.
 func (j *journal) Announce(_ context.Context, action int) error {
-	j.failed = j.Observer.Begin(*j.repairs[action])
+	j.failed = j.of.Observer.Begin(*j.of.repairs[action])
 	return j.failed
 }
 
@@ -153,7 +158,7 @@ func (j *journal) Note(_ context.Context, e repair.End) error {
 	if processor.IsHeld(e.Err) {
 		return nil
 	}
-	r := j.repairs[e.Action]
+	r := j.of.repairs[e.Action]
 	r.Ended, r.Calls, r.Err, r.left = time.Now(), e.Calls, e.Err, e.Applied.Already || isRefused(e.Err)
 	if e.Err == nil {
 		j.progress[e.Action] = e.Applied

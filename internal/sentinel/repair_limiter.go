@@ -22,14 +22,12 @@ func newRepairLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(repair
 // repairLimiters limit the repairs of each place, by mount point.
 type repairLimiters map[string]*rate.Limiter
 
-// allow reports whether the rate limit of the bind's place allows a repair now.
-func (l repairLimiters) allow(b *bind, now time.Time) bool {
-	limiter := l[b.point]
-	if limiter == nil {
-		limiter = newRepairLimiter()
-		l[b.point] = limiter
+// of returns the limiter of the place of a bind.
+func (l repairLimiters) of(b *bind) *rate.Limiter {
+	if l[b.point] == nil {
+		l[b.point] = newRepairLimiter()
 	}
-	return limiter.AllowN(now, 1)
+	return l[b.point]
 }
 
 // The delay after a failed repair. It doubles with each failure, up to maxRetryDelay.

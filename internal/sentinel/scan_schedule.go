@@ -7,20 +7,20 @@ import "time"
 
 // scanSchedule is when volumes are scanned.
 type scanSchedule struct {
-	restBudget            // of scans
-	nextScan    time.Time // when all volumes are scanned without an event
+	rests       restBudget // of scans
+	nextScan    time.Time  // when all volumes are scanned without an event
 	rescanDelay time.Duration
 	scanDue     bool
 }
 
 func (s *scanSchedule) isDue(now time.Time) bool {
-	return (s.scanDue || !now.Before(s.nextScan)) && !now.Before(s.notBefore)
+	return (s.scanDue || !now.Before(s.nextScan)) && !now.Before(s.rests.notBefore)
 }
 
 // scanned sets when the next scan follows a scan that has asked so many volumes.
 func (s *scanSchedule) scanned(now time.Time, asked int) {
 	rest := time.Duration(asked) * minProbeGap
-	s.charge(now, rest, probeBurst*rest) // credit for probeBurst scans in a row
+	s.rests.charge(now, rest, probeBurst*rest) // credit for probeBurst scans in a row
 	s.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
 }
 
