@@ -86,7 +86,11 @@ func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (process
 	}
 	if d.Links != nil && !namesDevice(request) {
 		survey, err := d.Links.Look(ctx, scope)
-		s.addLinks(survey.Unknown, err)
+		if err != nil {
+			s.errs = append(s.errs, err)
+		}
+		// Nothing more is said about those that another family has found to be broken.
+		s.result.Unjudged = append(s.result.Unjudged, survey.Unknown.Without(s.result.Findings).Sentences()...)
 	}
 	return s.finalResult(request, nothing, len(targets))
 }
@@ -156,7 +160,9 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 	}
 	s.result.Findings = append(s.result.Findings, one.Findings...)
 	s.result.Unjudged = append(s.result.Unjudged, one.Unjudged...)
-	check.Unjudged = clipAll(one.Unjudged)
+	for _, text := range one.Unjudged[:min(len(one.Unjudged), maxSentences)] {
+		check.Unjudged = append(check.Unjudged, printable.Clip(text, maxMessage))
+	}
 	for key, value := range one.Values {
 		into := s.result.Values
 		if strings.HasPrefix(key, collectedPrefix) {
@@ -209,14 +215,6 @@ func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods [
 	return text
 }
 
-// addLinks adds the volumes that are not there. Nothing more is said about those that another family has found to be broken.
-func (s *checkSum) addLinks(unknown mountstate.Unknown, err error) {
-	if err != nil {
-		s.errs = append(s.errs, err)
-	}
-	s.result.Unjudged = append(s.result.Unjudged, unknown.Without(s.result.Findings).Sentences()...)
-}
-
 // withoutKnown are the findings but for those of mounts that another family has found to be broken, and will repair.
 func (s *checkSum) withoutKnown(findings []fault.Finding) []fault.Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f fault.Finding) bool {
@@ -229,14 +227,6 @@ func (s *checkSum) withoutKnown(findings []fault.Finding) []fault.Finding {
 // breaksMount reports whether the finding says of its mount itself that it is broken.
 func breaksMount(f fault.Finding) bool {
 	return fault.Known().Entry(f.Code).Breaks >= fault.BreaksMount
-}
-
-// clipAll are the first of some sentences, each of them short.
-func clipAll(texts []string) (short []string) {
-	for _, text := range texts[:min(len(texts), maxSentences)] {
-		short = append(short, printable.Clip(text, maxMessage))
-	}
-	return short
 }
 
 // addFinding adds the code of a finding. The first says what a person can do.

@@ -11,6 +11,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
 )
@@ -74,7 +75,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (repai
 			return repair.Part{}, err
 		case usage == nil: // it has gone meanwhile
 		case !usage.Removable:
-			refused = append(refused, refusalReason(usage))
+			refused = append(refused, fmt.Sprintf("%s is left alone: %s", usage.Subject(), usage.Why))
 		default:
 			detached := options.planRelease(ctx, h.Inspector, usage, &plan)
 			state.Devices = append(state.Devices, releasedDeviceOf(usage, detached))
@@ -104,10 +105,6 @@ func (h *ReleaseRecoverer) inspectWithProcesses(ctx context.Context, c *device.U
 		closer.PodReason = c.PodReason
 	}
 	return closer, err
-}
-
-func refusalReason(c *device.Usage) string {
-	return fmt.Sprintf("%s is left alone: %s", c.Subject(), c.Why)
 }
 
 // planRelease plans for one device, and says whether that is to be detached.
@@ -144,8 +141,11 @@ func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, us
 		a := fault.Action{
 			Kind: fault.Detach, For: held, Target: device.DescribeTarget(usage.Device), Device: &ref,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
+			Loss:   "nothing: the data behind the device is not touched", Lossless: usage.Device.Kind != blockdev.Zram,
 		}
-		a.Loss, a.Lossless = detachLoss(usage.Device)
+		if !a.Lossless {
+			a.Loss = "the data in the device's memory"
+		}
 		plan.Actions = append(plan.Actions, a)
 	}
 	return why != ""

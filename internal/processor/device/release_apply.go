@@ -28,29 +28,39 @@ func (h *ReleaseRecoverer) Open(_ context.Context, r processor.Request, p repair
 func (h *ReleaseRecoverer) Apply(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
 	switch action.Kind {
 	case fault.Unmount:
-		return h.unmountCopy(ctx, action)
+		if action.Mount == nil {
+			return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
+		}
+		err := h.Inspector.Unmount(ctx, *action.Mount)
+		switch {
+		case err == nil:
+			return fault.Applied{Message: "unmounted"}, nil
+		case errors.Is(err, mount.ErrNotMounted), errors.Is(err, mountns.ErrGone):
+			return fault.AlreadySo("was gone already"), nil
+		case errors.Is(err, mount.ErrBusy):
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", err, h.describeUsers(ctx, action.Mount.Device)))
+		case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
+		}
+		return fault.Applied{}, err
 	case fault.Detach:
-		return h.detachDevice(ctx, r, action)
+		o, err := h.readOptions(ctx, r.Values)
+		if err != nil {
+			return fault.Applied{}, err
+		}
+		allowed := func(d blockdev.Device) error {
+			if o.detachReason(h.Inspector, d) == "" {
+				return fmt.Errorf("%w: device %s is left to its driver", device.ErrNotRemovable, d.Node())
+			}
+			if err := h.Inspector.CheckLoop(ctx, d); err != nil {
+				return err
+			}
+			return checkNoBlockVolume(ctx, h.Inspector, d)
+		}
+		gone, err := h.Inspector.Detach(ctx, action.Device, allowed)
+		return detachOutcome("detached", gone, err)
 	}
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
-}
-
-func (h *ReleaseRecoverer) unmountCopy(ctx context.Context, action fault.Action) (fault.Applied, error) {
-	if action.Mount == nil {
-		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
-	}
-	err := h.Inspector.Unmount(ctx, *action.Mount)
-	switch {
-	case err == nil:
-		return fault.Applied{Message: "unmounted"}, nil
-	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, mountns.ErrGone):
-		return fault.AlreadySo("was gone already"), nil
-	case errors.Is(err, mount.ErrBusy):
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", err, h.describeUsers(ctx, action.Mount.Device)))
-	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
-	}
-	return fault.Applied{}, err
 }
 
 // describeUsers says who uses a device, as far as that can be found out.
@@ -64,24 +74,6 @@ func (h *ReleaseRecoverer) describeUsers(ctx context.Context, number string) str
 		return "its users are unknown: " + err.Error()
 	}
 	return c.Describe()
-}
-
-func (h *ReleaseRecoverer) detachDevice(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
-	o, err := h.readOptions(ctx, r.Values)
-	if err != nil {
-		return fault.Applied{}, err
-	}
-	allowed := func(d blockdev.Device) error {
-		if o.detachReason(h.Inspector, d) == "" {
-			return fmt.Errorf("%w: device %s is left to its driver", device.ErrNotRemovable, d.Node())
-		}
-		if err := h.Inspector.CheckLoop(ctx, d); err != nil {
-			return err
-		}
-		return checkNoBlockVolume(ctx, h.Inspector, d)
-	}
-	gone, err := h.Inspector.Detach(ctx, action.Device, allowed)
-	return detachOutcome("detached", gone, err)
 }
 
 // detachOutcome says how a detach went. done is the word for one that was done now.

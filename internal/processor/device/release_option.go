@@ -85,11 +85,3 @@ func (o releaseOptions) backedByKubelet(i *device.Inspector, d blockdev.Device) 
 	b, err := i.Finder.Sys.Backing(d)
 	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")
 }
-
-// detachLoss says what a detach loses, and whether that is nothing.
-func detachLoss(d blockdev.Device) (text string, lossless bool) {
-	if d.Kind == blockdev.Zram {
-		return "the data in the device's memory", false
-	}
-	return "nothing: the data behind the device is not touched", true
-}

@@ -76,7 +76,17 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	}
 	c := classifyBinds(pod, report)
 	if len(c.stale) > 0 {
-		return staleResult(pod, c)
+		var sources, destinations []string
+		var findings []fault.Finding
+		for _, b := range c.stale {
+			sources, destinations = append(sources, b.Source), append(destinations, b.State.Point)
+			findings = append(findings, b.Finding(pod, c.Namespace))
+		}
+		values := map[string]string{
+			keyDiagnoserResult: resultMet, keyBugLink: bugLink, keySourcePath: sources[0], keyDestinationPath: destinations[0],
+		}
+		err := processor.AddJSON(values, map[string]any{keySourcePaths: sources, keyDestinationPaths: destinations})
+		return processor.Result{Values: values, Findings: findings, Unjudged: unjudgedBinds(c.Binds)}, err
 	}
 	bad, err := subpath.BadSources(ctx, node, pod, scope.container, d.Sources.ClaimPaths)
 	if err != nil {
@@ -116,23 +126,4 @@ func (s podScope) String() string { return podinfo.Subject(s.pod, s.container) }
 
 func (s podScope) noSubPathReason() string {
 	return fmt.Sprintf("%s mounts no volume with a subPath", s)
-}
-
-// staleResult returns the fault.
-func staleResult(pod *corev1.Pod, classified classifiedBinds) (processor.Result, error) {
-	var sources, destinations []string
-	var findings []fault.Finding
-	for _, b := range classified.stale {
-		sources = append(sources, b.Source)
-		destinations = append(destinations, b.State.Point)
-		findings = append(findings, b.Finding(pod, classified.Namespace))
-	}
-	values := map[string]string{
-		keyDiagnoserResult: resultMet,
-		keyBugLink:         bugLink,
-		keySourcePath:      sources[0],
-		keyDestinationPath: destinations[0],
-	}
-	err := processor.AddJSON(values, map[string]any{keySourcePaths: sources, keyDestinationPaths: destinations})
-	return processor.Result{Values: values, Findings: findings, Unjudged: unjudgedBinds(classified.Binds)}, err
 }

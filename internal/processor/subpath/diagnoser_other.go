@@ -65,8 +65,9 @@ func describeBinds(scope podScope, seen classifiedBinds) (reasons []string, find
 	if len(seen.leftToKubelet) > 0 {
 		subject = "has no subPath mount that stays stale"
 	}
+	alive := slices.DeleteFunc(slices.Clone(seen.Binds), func(b subpath.Bind) bool { return b.Verdict != subpath.Alive })
 	reasons = []string{fmt.Sprintf("%s %s: of %d subPaths %d are bound, and of these %d have a source that is alive", scope, subject,
-		len(scope.expectedMounts), len(seen.Binds), countVerdict(seen.Binds, subpath.Alive))}
+		len(scope.expectedMounts), len(seen.Binds), len(alive))}
 	for _, bind := range seen.Binds {
 		switch bind.Verdict {
 		case subpath.Alive, subpath.OfVolume:
@@ -91,8 +92,4 @@ func unjudgedBinds(binds []subpath.Bind) (texts []string) {
 		}
 	}
 	return texts
-}
-
-func countVerdict(binds []subpath.Bind, v subpath.Verdict) int {
-	return len(slices.DeleteFunc(slices.Clone(binds), func(b subpath.Bind) bool { return b.Verdict != v }))
 }

@@ -210,7 +210,12 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 	}
 	exits := d.daemonExits(ctx, broken)
 	for i, health := range broken {
-		findings = append(findings, addExit(health.Findings(), exits[i])...)
+		own := health.Findings()
+		if len(own) > 0 { // what has become of the daemon is evidence of the first
+			own[0].Evidence = slices.Concat(own[0].Evidence, exits[i])
+			own[0].Evidence = own[0].Evidence[:min(len(own[0].Evidence), maxBrokenEvidence)]
+		}
+		findings = append(findings, own...)
 		for _, pod := range health.Surroundings.SharedWith {
 			if !slices.Contains(shares, pod) && len(shares) < maxSharedWith {
 				shares = append(shares, pod)
@@ -271,16 +276,6 @@ func (d *Diagnoser) mountTime(v *volume.Health) time.Time {
 		return time.Time{}
 	}
 	return at
-}
-
-// addExit adds what has become of the daemon to the evidence of the first finding.
-func addExit(findings []fault.Finding, reasons []string) []fault.Finding {
-	if len(findings) > 0 {
-		f := &findings[0]
-		f.Evidence = append(slices.Clone(f.Evidence), reasons...)
-		f.Evidence = f.Evidence[:min(len(f.Evidence), maxBrokenEvidence)]
-	}
-	return findings
 }
 
 // faultCodeOf is the fault of a volume, or of its first copy that has one.

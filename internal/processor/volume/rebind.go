@@ -104,12 +104,21 @@ func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (
 		d.refusals = append(d.refusals, refusals...)
 	}
 	if going := notRunningReason(pod); going != "" && d.dropReplacements() {
-		return repair.Part{NotApplicable: d.goingReason(going), Findings: d.leftFindings}, nil
+		if len(d.refusals) > 0 {
+			going += "; " + processor.JoinReasons(d.refusals, maxReasons)
+		}
+		return repair.Part{NotApplicable: going, Findings: d.leftFindings}, nil
 	}
 	if len(d.actions) == 0 {
 		return repair.Part{NotApplicable: d.nothingReason(survey), Findings: d.leftFindings, Gone: d.absences(survey)}, nil
 	}
-	return h.planOf(ctx, &d, options)
+	plan := repair.Part{Actions: d.actions, Findings: d.healedFindings}
+	m := rebindState{Pending: d.pendingContainers(), Refusals: d.refusals, Left: d.leftFindings, SharedWith: d.sharedWith}
+	if options.BringForward {
+		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, plan.Actions)...)
+	}
+	err = plan.SaveState(m)
+	return plan, err
 }
 
 // notRunningReason says why nothing is done about a pod that does not run on: the kubelet unmounts its volumes, and
@@ -130,14 +139,6 @@ func (d *rebindDraft) dropReplacements() (empty bool) {
 	d.actions = slices.DeleteFunc(d.actions, func(a fault.Action) bool { return a.Kind != fault.Unmount })
 	d.mounters = nil
 	return len(d.actions) == 0
-}
-
-// goingReason says why nothing is done about a pod that is going.
-func (d *rebindDraft) goingReason(going string) string {
-	if len(d.refusals) > 0 {
-		going += "; " + processor.JoinReasons(d.refusals, maxReasons)
-	}
-	return going
 }
 
 // rebindDraft is a plan that grows by one volume after another.
@@ -228,17 +229,6 @@ func (d *rebindDraft) nothingReason(survey *volume.Survey) string {
 		text += "; not looked at: " + processor.JoinReasons(left, maxReasons)
 	}
 	return text
-}
-
-// planOf writes the draft down.
-func (h *RebindRecoverer) planOf(ctx context.Context, d *rebindDraft, o rebindOptions) (repair.Part, error) {
-	plan := repair.Part{Actions: d.actions, Findings: d.healedFindings}
-	m := rebindState{Pending: d.pendingContainers(), Refusals: d.refusals, Left: d.leftFindings, SharedWith: d.sharedWith}
-	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, plan.Actions)...)
-	}
-	err := plan.SaveState(m)
-	return plan, err
 }
 
 // pendingContainers are the containers that could not start because they lacked what is replaced. If an init container

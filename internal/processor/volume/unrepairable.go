@@ -31,7 +31,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 	}
 	repairable := []string{fmt.Sprintf("%d volumes on file systems that can die were looked at", len(survey.Volumes))}
 	for _, health := range survey.Broken() {
-		own := ownFindings(health, podUID)
+		own := slices.DeleteFunc(health.Findings(), func(f fault.Finding) bool { return health.Evidence.Pod.UID != podUID || f.Pod.UID != podUID })
 		if len(own) == 0 {
 			continue
 		}
@@ -55,13 +55,4 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		reasons = append(repairable, survey.Unknown.Sentences()...)
 	}
 	return findings, reasons, nil
-}
-
-func ownFindings(v *volume.Health, podUID string) (own []fault.Finding) {
-	for _, f := range v.Findings() {
-		if v.Evidence.Pod.UID == podUID && f.Pod.UID == podUID {
-			own = append(own, f)
-		}
-	}
-	return own
 }
