@@ -62,7 +62,7 @@ func (a *approval) await(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
 	}
-	if given != nil && !given.IsFor(a.execution.d) { // a user who may update the Diagnosis chooses the annotation
+	if given != nil && !given.IsFor(x.d) { // a user who may update the Diagnosis chooses the annotation
 		given = nil
 	}
 	now := time.Now()
@@ -75,16 +75,27 @@ func (a *approval) await(ctx context.Context) error {
 			return err
 		}
 	}
-	if until := a.execution.d.Status.Approval.ExpirationTime.Time; !now.Before(until) {
+	s, until := &x.d.Status, x.d.Status.Approval.ExpirationTime.Time
+	if !now.Before(until) {
 		a.condition(v1.ReasonApprovalExpired, "plan "+a.hash()+" was not approved in time")
 		return terminal(v1.ReasonApprovalExpired, "nothing was changed: plan %s was not approved until %s", a.hash(), printable.Time(until))
 	}
-	if time.Since(a.execution.d.Status.Approval.RequestTime.Time) >= replanAfter {
+	if time.Since(s.Approval.RequestTime.Time) >= replanAfter {
 		if why, err := a.planChange(ctx); err == nil && why != "" { // an error: it is planned again later
 			return a.refuse("waited for approval", why)
 		}
 	}
-	return a.wait(ctx)
+	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), printable.Time(until))
+	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, printable.ClipMiddle("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
+	a.condition(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
+	if x.status.isStored() {
+		return &WaitingError{Until: until}
+	}
+	if err := x.status.save(ctx); err != nil {
+		return err
+	}
+	x.runner.Observer.Waiting(x.d)
+	return &WaitingError{Until: until}
 }
 
 func (a *approval) hash() string { return a.planned.Plan.Hash }
@@ -186,21 +197,4 @@ func (a *approval) settle(ctx context.Context, given *v1.RecoveryApproval, state
 // condition says why the plan is not approved.
 func (a *approval) condition(reason, message string) {
 	a.execution.status.condition(metav1.Condition{Type: v1.ConditionApproved, Status: metav1.ConditionFalse, Reason: reason, Message: message})
-}
-
-// wait stores that the Diagnosis waits, unless that is stored.
-func (a *approval) wait(ctx context.Context) error {
-	s := &a.execution.d.Status
-	until := s.Approval.ExpirationTime.Time
-	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), printable.Time(until))
-	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, printable.ClipMiddle("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
-	a.condition(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
-	if a.execution.status.isStored() {
-		return &WaitingError{Until: until}
-	}
-	if err := a.execution.status.save(ctx); err != nil {
-		return err
-	}
-	a.execution.runner.Observer.Waiting(a.execution.d)
-	return &WaitingError{Until: until}
 }

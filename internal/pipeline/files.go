@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -130,24 +129,7 @@ func (f *files) load(a artifact) (string, error) {
 	return string(content), nil
 }
 
-// forget removes all files of UIDs that are not kept. The journal, which knows where the rest is, goes last.
-func (f *files) forget(keep func(uid string) bool) error {
-	var errs []error
-	for _, dir := range []string{journalDir, artifactDir} {
-		entries, err := fs.ReadDir(f.root.FS(), dir)
-		errs = append(errs, err)
-		for _, e := range entries {
-			if uid := strings.TrimSuffix(strings.TrimSuffix(e.Name(), partEnd), journalEnd); !keep(uid) {
-				errs = append(errs, f.remove(uid))
-			}
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("removing what is not kept: %w", err)
-	}
-	return nil
-}
-
+// remove removes all files of a UID. The journal, which knows where the rest is, goes last.
 func (f *files) remove(uid string) error {
 	var errs []error
 	if b := readBegin(f.root, journalName(uid)); b != nil && isFileName(uid) {

@@ -99,7 +99,10 @@ func (j *journal) read() ([]record, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("reading journal: %w", err)
 		}
-		if err != nil && torn(line) && len(records) > 0 {
+		// A crash may have left these bytes at the end. A whole record with another byte in the place of its newline was on the disk, so no
+		// crash did that. A NUL there is a byte that never reached the disk.
+		last := len(line) - 1
+		if err != nil && len(records) > 0 && (last < 0 || line[last] == 0 || !whole(line[:last])) {
 			break
 		}
 		r, bad := decode(line, len(records)+1)

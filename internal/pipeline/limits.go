@@ -62,7 +62,15 @@ func shrinkStatus(d *v1.Diagnosis) {
 // in each text that says why, but no fewer than a short line has.
 func cutStatus(s *v1.DiagnosisStatus, most int) {
 	text := max(most, 64)
-	s.FailedPaths, s.Faults, s.Artifacts = first(s.FailedPaths, most), first(faultsInTurns(s.Faults, most), most), first(s.Artifacts, most)
+	if len(s.Faults) > most { // those that stay are not all of one namespace
+		s.Faults = share.InTurns(s.Faults, func(f v1.Fault) share.Owner {
+			if f.Pod == nil {
+				return share.Owner{}
+			}
+			return share.Owner{Namespace: f.Pod.Namespace, Pod: f.Pod.Name}
+		})
+	}
+	s.FailedPaths, s.Faults, s.Artifacts = first(s.FailedPaths, most), first(s.Faults, most), first(s.Artifacts, most)
 	for i := range s.Faults {
 		f := &s.Faults[i]
 		f.Evidence = first(f.Evidence, most)
@@ -79,19 +87,6 @@ func cutStatus(s *v1.DiagnosisStatus, most int) {
 			a.Calls = first(a.Calls, text/16)
 		}
 	}
-}
-
-// faultsInTurns orders faults so that the first ones are not all of one namespace, unless all are kept.
-func faultsInTurns(faults []v1.Fault, kept int) []v1.Fault {
-	if len(faults) <= kept {
-		return faults
-	}
-	return share.InTurns(faults, func(f v1.Fault) share.Owner {
-		if f.Pod == nil {
-			return share.Owner{}
-		}
-		return share.Owner{Namespace: f.Pod.Namespace, Pod: f.Pod.Name}
-	})
 }
 
 func first[T any](list []T, most int) []T { return list[:min(len(list), most)] }

@@ -130,10 +130,3 @@ func decode(line []byte, seq int) (record, error) {
 func whole(line []byte) bool {
 	return len(line) > checksumBytes && string(line[:checksumBytes]) == checksum(line[checksumBytes:])
 }
-
-// torn reports whether a crash may have left these bytes at the end of a journal. A whole record with another byte in the
-// place of its newline was on the disk, so no crash did that. A NUL there is a byte that never reached the disk.
-func torn(tail []byte) bool {
-	last := len(tail) - 1
-	return last < 0 || tail[last] == 0 || !whole(tail[:last])
-}

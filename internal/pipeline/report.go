@@ -87,16 +87,6 @@ func (r report) nothingLeft() bool {
 	return already
 }
 
-// lastMessage is the message of the last operation that has one.
-func (r report) lastMessage() (text string) {
-	for _, o := range r.Operations {
-		if o.Message != "" {
-			text = o.Message
-		}
-	}
-	return text
-}
-
 // Reasons why an operation failed, each one word.
 const (
 	ReasonFailed           = "Failed"

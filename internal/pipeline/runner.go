@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -124,10 +126,21 @@ func (r *Runner) Abandoned() int64 { return int64(r.calls.Abandoned()) }
 
 // Forget removes the journals and full results of all Diagnoses but those to keep and those that run.
 func (r *Runner) Forget(keep map[types.UID]bool) error {
-	return r.files.forget(func(uid string) bool {
-		_, running := r.running.Load(uid)
-		return running || keep[types.UID(uid)]
-	})
+	var errs []error
+	for _, dir := range []string{journalDir, artifactDir} {
+		entries, err := fs.ReadDir(r.files.root.FS(), dir)
+		errs = append(errs, err)
+		for _, e := range entries {
+			uid := strings.TrimSuffix(strings.TrimSuffix(e.Name(), partEnd), journalEnd)
+			if _, running := r.running.Load(uid); !running && !keep[types.UID(uid)] {
+				errs = append(errs, r.files.remove(uid))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("removing what is not kept: %w", err)
+	}
+	return nil
 }
 
 // Run runs a Diagnosis to its end, or resumes one that was begun, and returns it as it was stored last. One that has

@@ -4,6 +4,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,10 @@ import (
 
 // summary is the result of a Diagnosis that has ended and the next step, in one sentence.
 func summary(d *v1.Diagnosis, r report, t *terminalError) string {
-	s, message := &d.Status, r.lastMessage()
+	s, message := &d.Status, "" // that of the last operation which has one, or of the error
+	for _, o := range r.Operations {
+		message = cmp.Or(o.Message, message)
+	}
 	if t != nil {
 		message = t.message
 	}
@@ -35,7 +39,11 @@ func summary(d *v1.Diagnosis, r report, t *terminalError) string {
 			text = "Repaired " + healed + ". " + text
 		}
 		if message != "" {
-			return causeAndNext(text, message, nextOf(s.Faults))
+			next := "" // step of a person about the first fault that is present
+			if i := slices.IndexFunc(s.Faults, func(f v1.Fault) bool { return f.State == v1.FaultPresent }); i >= 0 {
+				next = fault.Known().Entry(fault.Code(s.Faults[i].Code)).Next
+			}
+			return causeAndNext(text, message, next)
 		}
 	case v1.OutcomeNoFault:
 		text = message
@@ -54,15 +62,6 @@ func summary(d *v1.Diagnosis, r report, t *terminalError) string {
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// nextOf is the next step of a person about the first fault that is present; empty if there is none.
-func nextOf(faults []v1.Fault) string {
-	i := slices.IndexFunc(faults, func(f v1.Fault) bool { return f.State == v1.FaultPresent })
-	if i < 0 {
-		return ""
-	}
-	return fault.Known().Entry(fault.Code(faults[i].Code)).Next
-}
 
 // causeAndNext is a sentence of a result, its cause and the next step, which is never cut: the cause is. A message that does not
 // name the next step ends with another one, and is cut in its middle.
