@@ -52,7 +52,12 @@ func (c Call) Target() string {
 // Call normalises every form of a Processor. The errors name the fields below path and the values; where there are
 // any, only the Kind of the Call can be relied on.
 func (p *Processor) Call(path *field.Path) (Call, field.ErrorList) {
-	forms := p.forms()
+	forms := setFields([]namedField{
+		{formFlat, p.ExternalIP != nil || p.ExternalAddress != nil || p.ExternalPort != nil || p.Path != nil || p.Scheme != nil},
+		{formHTTP, p.HTTPServer != nil},
+		{formScript, p.ScriptRunner != nil},
+		{formFunction, p.Function != nil},
+	})
 	if len(forms) != 1 {
 		return Call{}, field.ErrorList{field.Invalid(path, strings.Join(forms, ","),
 			"exactly one form must be set: path (with externalAddress, externalPort and scheme), httpServer, scriptRunner or function")}
@@ -70,15 +75,6 @@ const (
 	formScript   = "scriptRunner"
 	formFunction = "function"
 )
-
-func (p *Processor) forms() []string {
-	return setFields([]namedField{
-		{formFlat, p.ExternalIP != nil || p.ExternalAddress != nil || p.ExternalPort != nil || p.Path != nil || p.Scheme != nil},
-		{formHTTP, p.HTTPServer != nil},
-		{formScript, p.ScriptRunner != nil},
-		{formFunction, p.Function != nil},
-	})
-}
 
 func (p *Processor) callOf(form string, path *field.Path) (Call, field.ErrorList) {
 	switch form {

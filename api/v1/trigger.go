@@ -88,7 +88,14 @@ func (m *MountFaultTemplate) Lasting() time.Duration {
 }
 
 func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {
-	if sources := t.sources(); len(sources) != 1 {
+	sources := setFields([]namedField{
+		{"prometheusAlertTemplate", t.PrometheusAlertTemplate != nil},
+		{"kubernetesEventTemplate", t.KubernetesEventTemplate != nil},
+		{"commonEventTemplate", t.CommonEventTemplate != nil},
+		{"cronTemplate", t.CronTemplate != nil},
+		{"mountFaultTemplate", t.MountFaultTemplate != nil},
+	})
+	if len(sources) != 1 {
 		return field.ErrorList{field.Invalid(at, strings.Join(sources, ","), "exactly one of prometheusAlertTemplate, "+
 			"kubernetesEventTemplate, commonEventTemplate, cronTemplate and mountFaultTemplate must be set")}
 	}
@@ -105,16 +112,6 @@ func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-func (t *SourceTemplate) sources() []string {
-	return setFields([]namedField{
-		{"prometheusAlertTemplate", t.PrometheusAlertTemplate != nil},
-		{"kubernetesEventTemplate", t.KubernetesEventTemplate != nil},
-		{"commonEventTemplate", t.CommonEventTemplate != nil},
-		{"cronTemplate", t.CronTemplate != nil},
-		{"mountFaultTemplate", t.MountFaultTemplate != nil},
-	})
 }
 
 // expressions are the regular expressions by the fields that hold them, relative to the template.

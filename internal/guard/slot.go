@@ -85,12 +85,6 @@ func newSlotBudget(p *policy.Policy, of string, owner share.Owner, b *v1.RepairB
 // number is the number of the period that a time is in.
 func (s *slotBudget) number(now time.Time) int64 { return now.UnixNano() / int64(s.period) }
 
-// begins is when the period of a number begins, in milliseconds since 1970. It is in the names of slots: so the API server can compare it
-// with its clock, and refuse slots of periods to come.
-func (s *slotBudget) begins(number int64) int64 {
-	return number * int64(s.period) / int64(time.Millisecond)
-}
-
 // next is when more of the budget is free for all: in the last quarter of the period, or when the next one begins with a whole budget.
 func (s *slotBudget) next(now time.Time) time.Time {
 	begun := s.number(now) * int64(s.period)
@@ -213,10 +207,13 @@ func (o *slots) claim(ctx context.Context, s *slotBudget, namespace string) erro
 	order = order[s.kept(s.slots, now):]
 	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	seconds := int32(min(s.period/time.Second+1, math.MaxInt32))
+	// Names have the begin of the period in milliseconds since 1970: so the API server can compare it with its clock, and refuse slots of
+	// periods to come.
+	begins := number * int64(s.period) / int64(time.Millisecond)
 	for _, i := range order[:min(len(order), maxSlotTries)] {
 		err := o.client.Create(ctx, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: o.namespace, Name: fmt.Sprintf("%s%s-%d-%d", slotPrefix, s.key, s.begins(number), i),
+				Namespace: o.namespace, Name: fmt.Sprintf("%s%s-%d-%d", slotPrefix, s.key, begins, i),
 				Labels: map[string]string{v1.LabelRepairSlot: s.key},
 			},
 			Spec: coordinationv1.LeaseSpec{

@@ -87,7 +87,19 @@ func (m *Memory) add(object any) error {
 	case *v1.Operation:
 		return insert(&m.operations, o.Name, o)
 	case *v1.OperationSet:
-		check(o)
+		nodes := make([]graph.Node, len(o.Spec.AdjacencyList))
+		for i, n := range o.Spec.AdjacencyList {
+			nodes[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
+		}
+		g, err := graph.New(nodes)
+		// Its status is as the manager sets it in a cluster.
+		ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Valid", Message: "the graph is valid", LastTransitionTime: metav1.Now()}
+		if err != nil {
+			ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Invalid", err.Error()
+		} else {
+			o.Status.PathCount, o.Status.AdjacencyListHash = g.PathCount(), g.Hash()
+		}
+		o.Status.Ready, o.Status.Conditions, o.Status.ObservedGeneration = err == nil, []metav1.Condition{ready}, o.Generation
 		return insert(&m.sets, o.Name, o)
 	case *v1.Diagnosis:
 		if o.Namespace == "" {
@@ -108,21 +120,4 @@ func insert[K comparable, V any](to *map[K]V, key K, value V) error {
 	}
 	(*to)[key] = value
 	return nil
-}
-
-// check sets the status of an OperationSet as the manager does in a cluster.
-func check(s *v1.OperationSet) {
-	nodes := make([]graph.Node, len(s.Spec.AdjacencyList))
-	for i, n := range s.Spec.AdjacencyList {
-		nodes[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
-	}
-	g, err := graph.New(nodes)
-	condition := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Valid", Message: "the graph is valid", LastTransitionTime: metav1.Now()}
-	if err != nil {
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "Invalid", err.Error()
-	} else {
-		s.Status.PathCount, s.Status.AdjacencyListHash = g.PathCount(), g.Hash()
-	}
-	s.Status.Ready, s.Status.Conditions = err == nil, []metav1.Condition{condition}
-	s.Status.ObservedGeneration = s.Generation
 }

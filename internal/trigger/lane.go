@@ -147,7 +147,11 @@ func (l *lane) run(ctx context.Context) {
 		l.mu.Unlock()
 		if ctx.Err() == nil {
 			if wait := l.work(ctx, cause); wait > 0 {
-				l.putBack(next, wait)
+				l.queue.Done(next) // others may have their turn while it waits for its part of the pace
+				l.mu.Lock()
+				l.room.Add(next.owner) // its place
+				time.AfterFunc(wait, func() { l.queue.Add(next) })
+				l.mu.Unlock()
 				continue
 			}
 		}
@@ -161,15 +165,6 @@ func (l *lane) run(ctx context.Context) {
 		}
 		l.mu.Unlock()
 	}
-}
-
-// putBack has a cause wait for its part of the pace. Others may have their turn meanwhile.
-func (l *lane) putBack(next turn, wait time.Duration) {
-	l.queue.Done(next)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.room.Add(next.owner) // its place
-	time.AfterFunc(wait, func() { l.queue.Add(next) })
 }
 
 // mayMake takes one Diagnosis of the pace. Without a namespace it waits for that, and an owner with one may have to come back after wait.

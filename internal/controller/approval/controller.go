@@ -96,8 +96,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, was); err != nil || !was.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if was.Settled() {
-		return r.deleteUnowned(ctx, was)
+	if was.Settled() { // one that was refused goes when it has expired, if it belongs to no Diagnosis
+		if len(was.Owners()) > 0 {
+			return reconcile.Result{}, nil
+		}
+		if left := was.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {
+			return reconcile.Result{RequeueAfter: left}, nil
+		}
+		if err := kubeclient.DeleteSame(ctx, r.Client, was); err != nil {
+			return reconcile.Result{}, fmt.Errorf("deleting approval %s/%s: %w", was.Namespace, was.Name, err)
+		}
+		return reconcile.Result{}, nil
 	}
 	diagnosis := &v1.Diagnosis{} // nil if it does not exist
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: was.Namespace, Name: was.Spec.Diagnosis.Name}, diagnosis)
@@ -187,18 +196,4 @@ func (r *Reconciler) verdictInTurn(ctx context.Context, a *v1.RecoveryApproval, 
 		}
 	}
 	return approvalVerdict{deliverToAgent: true, message: fmt.Sprintf("the agent of node %s has not taken it yet", diagnosis.Spec.NodeName)}, nil
-}
-
-// deleteUnowned deletes an approval that was refused, has expired and belongs to no Diagnosis.
-func (r *Reconciler) deleteUnowned(ctx context.Context, approval *v1.RecoveryApproval) (reconcile.Result, error) {
-	if len(approval.Owners()) > 0 {
-		return reconcile.Result{}, nil
-	}
-	if left := approval.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
-	}
-	if err := kubeclient.DeleteSame(ctx, r.Client, approval); err != nil {
-		return reconcile.Result{}, fmt.Errorf("deleting approval %s/%s: %w", approval.Namespace, approval.Name, err)
-	}
-	return reconcile.Result{}, nil
 }
