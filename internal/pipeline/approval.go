@@ -19,7 +19,7 @@ import (
 // Approvals are where the approvals of plans are read and settled.
 type Approvals interface {
 	// Approval returns the approval that is named for a Diagnosis, from the API server itself; nil if there is none. The caller
-	// trusts nothing but what the object says.
+	// trusts nothing but the object.
 	Approval(ctx context.Context, d *v1.Diagnosis) (*v1.RecoveryApproval, error)
 	// Settle stores the status of an approval. It fails if the object has changed since it was read.
 	Settle(ctx context.Context, a *v1.RecoveryApproval) error

@@ -5,7 +5,7 @@
 // order, each at most once with success, and writes down in the status how each went. A Store stands for the API server,
 // or for memory where there is none.
 //
-// It owns what no processor has to think of. A panic is a failure. A processor that does not return when its time is up
+// It owns the work that no processor has to think of. A panic is a failure. A processor that does not return when its time is up
 // is left behind, counted, and not tried again, for it may still be at work. The journal on the disk holds a
 // recoverer's plan before it is carried out. A plan that was written is resumed, and never made again. So a Diagnosis can
 // be given to Run again after anything that may happen.

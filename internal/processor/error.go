@@ -29,7 +29,7 @@ func (e *stalledError) Unwrap() error { return e.Err }
 // unjudgedError is that of a look that could not judge everything, and has found no fault.
 type unjudgedError struct{ text string }
 
-// Error says what was not judged.
+// Error names the parts that were not judged.
 func (e *unjudgedError) Error() string { return e.text }
 
 // maxUnjudged bounds how many things that were not judged are named.

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ExcerptList serves Excerpters whose value is a JSON list with what matters most at its head: it keeps whole entries for
+// ExcerptList serves Excerpters whose value is a JSON list with the important entries at its head: it keeps whole entries for
 // as long as there is room for them in a status. A value that is no list comes back as it is.
 func ExcerptList(value string, limit int) string {
 	var list []json.RawMessage

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Parameterized is a processor, or what repairs, that reads parameters.
+// Parameterized is a processor or a family that reads parameters.
 type Parameterized interface {
 	// Parameters lists the keys of all of them.
 	Parameters() []string

@@ -34,7 +34,7 @@ type Processor interface {
 	Run(ctx context.Context, r Request) (Result, error)
 }
 
-// Request is what a processor is asked.
+// Request is a question to a processor.
 type Request struct {
 	Diagnosis Diagnosis
 	// Node is the name of the node that the processor runs on.
@@ -42,7 +42,7 @@ type Request struct {
 	// Pod is the pod in question; its Name is empty if there is none.
 	Pod Pod
 	// Values holds the parameters of the Diagnosis overlaid by the results of earlier operations, none of which has a key
-	// that is Reserved. It comes from outside and never chooses what is changed.
+	// that is Reserved. It comes from outside and never chooses a target.
 	Values map[string]string
 }
 
@@ -92,7 +92,7 @@ func Reserved(key string) bool {
 	return ok || strings.HasPrefix(key, ParamPrefix)
 }
 
-// Result is what a processor found out.
+// Result is the answer of a processor.
 type Result struct {
 	// Values are the results by key: class.domain.subject.field, dots between members, underscores between words.
 	Values map[string]string
@@ -101,7 +101,7 @@ type Result struct {
 	// NotApplicable, if it is not empty, says why this is not the fault that the processor looks for. It is an answer,
 	// not an error: it is not tried again.
 	NotApplicable string
-	// Unjudged says, in sentences, what was asked about and could not be judged, and why. Then a result without findings is
+	// Unjudged names, in sentences, the parts of the question that could not be judged, and why. Then a result without findings is
 	// no clean negative: the operation fails with the reason NotJudged.
 	Unjudged []string
 	// Files are results by key that are too long for people: they are kept on the node, and later operations get them like
@@ -111,7 +111,7 @@ type Result struct {
 	Gone []fault.Absence
 	// NoFault is set if the processor has looked for every fault that could be there and has found none.
 	NoFault bool
-	// Message says for people what came of it, and what to do next. It may be empty.
+	// Message says the outcome and the next step for people. It may be empty.
 	Message string
 	// Wait is for the part of others in a repair; nil if they have none. Findings are those of a driver that does not wait.
 	Wait *Wait

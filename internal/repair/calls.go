@@ -38,7 +38,7 @@ type PanicError struct {
 	Stack []byte
 }
 
-// Error says what it panicked with.
+// Error has the value of the panic.
 func (e *PanicError) Error() string { return fmt.Sprintf("panicked: %v", e.Value) }
 
 // timeoutError is an error after the time limit of an operation, which is the cause.
@@ -70,7 +70,7 @@ func NewCalls() *Calls {
 // Abandoned is how many calls are still at work although their time was up.
 func (c *Calls) Abandoned() int { return c.calls.Abandoned() }
 
-// Call calls fn in a goroutine of its own and returns what it returns. A panic becomes an error. If fn does not return
+// Call calls fn in a goroutine of its own and returns its results. A panic becomes an error. If fn does not return
 // within the grace after ctx is done, it is left behind; its result is dropped when it comes. It is on the account of the pod of the
 // request, or its namespace. Without Calls, fn runs in the goroutine of the caller, which may be in a namespace.
 func Call[T any](ctx context.Context, c *Calls, r processor.Request, fn func(context.Context) (T, error)) (T, error) {

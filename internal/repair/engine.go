@@ -31,7 +31,7 @@ type Engine struct {
 	Gate Gate
 	// Lock keeps other programs of the node from repairs until release is called. Nil: there is no other.
 	Lock func(ctx context.Context) (release func(), err error)
-	// Evictor and Records do what is done to pods: no family has a client. Nil: no pod is evicted, and no record removed.
+	// Evictor and Records change pods and records: no family has a client. Nil: no pod is evicted, and no record removed.
 	Evictor Evictor
 	Records Records
 	// Await waits for the part of others in a repair. Nil: it is not waited for.
@@ -114,7 +114,7 @@ func (e *Engine) Held(ctx context.Context, r processor.Request, p *Plan) (reason
 	return reasons, count
 }
 
-// Execute carries out what is left to do of a plan, and proves it. A failure in one part does not keep the others from being done and
+// Execute carries out the rest of a plan, and proves it. A failure in one part does not keep the others from being done and
 // proven. The result then has the findings of all parts.
 func (e *Engine) Execute(ctx context.Context, r processor.Request, p *Plan, j Journal) (processor.Result, error) {
 	var failed error

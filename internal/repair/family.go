@@ -13,8 +13,8 @@ import (
 // Family repairs one kind of fault. Only its Work changes anything.
 type Family interface {
 	Name() string
-	// Plan inspects again and says what would be done, or why nothing is (Part.NotApplicable). It never believes the
-	// parameters or results in the request about what to change.
+	// Plan inspects again and returns the part, or says why there is nothing to do (Part.NotApplicable). It never believes the
+	// parameters or results in the request about its targets.
 	Plan(ctx context.Context, r processor.Request) (Part, error)
 	// Open prepares to do the actions of a part. It is called again after a crash or a failure, with the same part.
 	Open(ctx context.Context, r processor.Request, p Part) (Work, error)
@@ -29,10 +29,10 @@ type Planner interface {
 	Plan(ctx context.Context, r processor.Request) (Plan, error)
 }
 
-// Work does the actions of one part. It shares among them what may be shared, such as a child process.
+// Work does the actions of one part. They may share something, such as a child process.
 type Work interface {
 	// Apply does the action with that index, and judges right before whether it may still be done. It changes nothing that was not in
-	// the plan: what is already done succeeds. It only judges the eviction of a pod and the removal of a container's record, which the
+	// the plan: an action that is already done succeeds. It only judges the eviction of a pod and the removal of a container's record, which the
 	// engine then does.
 	Apply(ctx context.Context, action int) (fault.Applied, error)
 	// Close ends the Work and does not wait.

@@ -12,7 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Plan is what would be done, complete, before any of it is done. It survives a crash as JSON.
+// Plan has all actions before any of them is done. It survives a crash as JSON.
 type Plan struct {
 	// Parts do not depend on each other.
 	Parts []Part `json:"parts,omitempty"`
@@ -26,7 +26,7 @@ type Plan struct {
 	Left          []fault.Finding `json:"left,omitempty"`
 }
 
-// Part is what one family would do about one subject. If one of its actions fails, only the rest of the part is left undone.
+// Part has the actions of one family about one subject. If one of its actions fails, only the rest of the part is left undone.
 type Part struct {
 	// Family is the name of the family, which plans without it.
 	Family string `json:"family,omitempty"`
@@ -37,7 +37,7 @@ type Part struct {
 	Findings []fault.Finding `json:"findings,omitempty"`
 	// Gone is that of a plan with this part alone.
 	Gone []fault.Absence `json:"gone,omitempty"`
-	// Notes are what Verify needs to remember, by key.
+	// Notes are facts that Verify needs, by key.
 	Notes map[string]string `json:"notes,omitempty"`
 	// NotApplicable, if it is not empty, says why there is nothing to do. Actions are then empty.
 	NotApplicable string `json:"notApplicable,omitempty"`
@@ -103,7 +103,7 @@ func (p *Part) For(r processor.Request) processor.Request {
 // StateNote is the key of the note that SaveState writes.
 const StateNote = "memory"
 
-// SaveState writes down what Verify has to know about the time of the plan, as JSON.
+// SaveState writes down the facts of the time of the plan that Verify needs, as JSON.
 func (p *Part) SaveState(state any) error {
 	text, err := json.Marshal(state)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *Part) SaveState(state any) error {
 	return nil
 }
 
-// LoadState reads what SaveState wrote. A failure is not worth another try.
+// LoadState reads the state that SaveState wrote. A failure is not worth another try.
 func (p *Part) LoadState(state any) error {
 	if err := json.Unmarshal([]byte(p.Notes[StateNote]), state); err != nil {
 		return processor.Stalled(fmt.Errorf("decode notes of plan: %w", err))

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trigger makes Diagnoses of what Triggers match. A source, in a package below this one, watches for signals,
+// Package trigger makes Diagnoses of signals that Triggers match. A source, in a package below this one, watches for signals,
 // compares them with the Triggers of its kind, and offers each match as a Cause. The Dispatcher makes at most one Diagnosis
 // of a Cause, no faster than its Trigger allows, and counts those that it drops and why.
 //

@@ -36,7 +36,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// Deps is what processors need.
+// Deps are the dependencies of processors.
 type Deps struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
@@ -55,7 +55,7 @@ type Deps struct {
 	Evictor repair.Evictor
 	// Connections returns the times at which FUSE connections were made. Nil: they are not known.
 	Connections volume.Connections
-	// IdleFile keeps what was seen of devices over a restart. Empty: nothing does.
+	// IdleFile keeps observations of devices over a restart. Empty: nothing does.
 	IdleFile string
 	// Lister lists the pods of the node. Nil: they are not known, and only a pod that is named is looked at.
 	Lister auto.Lister
@@ -63,7 +63,7 @@ type Deps struct {
 	ClaimPaths subpathfault.ClaimPaths
 }
 
-// Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to subprocess.Main.
+// Jobs are the parts of built-in processors that run in processes that can be lost. Main programs hand it to subprocess.Main.
 func Jobs() []subprocess.Job {
 	return []subprocess.Job{probe.Job, volumefault.Job, volumefault.CommandLinesJob, devicefault.Job, devholder.Job, mountfaults.Job}
 }

@@ -46,10 +46,10 @@ type Analyzer struct {
 type Question struct {
 	// Driver is the CSI driver's name.
 	Driver string
-	// Mounted is when the file system of the volume was mounted, by the kernel's word; what ended before cannot have
+	// Mounted is when the file system of the volume was mounted, by the kernel's word; a container that ended before cannot have
 	// been its daemon. Zero: not known.
 	Mounted time.Time
-	// Seen is when the fault was first seen; what ended later was not its cause. Zero: now.
+	// Seen is when the fault was first seen; a container that ended later was not its cause. Zero: now.
 	Seen time.Time
 }
 
@@ -69,7 +69,7 @@ const (
 	Unknown Cause = "Unknown"
 )
 
-// Exit is what was found out.
+// Exit is the result of an analysis.
 type Exit struct {
 	Cause Cause
 	// Pod is the driver's, Container the one in it that serves the driver. Both are empty if they were not found.
@@ -79,7 +79,7 @@ type Exit struct {
 	Before, After *cri.Container
 	// Kill is the process that the kernel killed; nil: none that is known of.
 	Kill *oomlog.Kill
-	// Sentences say all of this to people, and what could not be found out.
+	// Sentences say all of this to people, and name the facts that could not be found out.
 	Sentences []string
 }
 
@@ -99,7 +99,7 @@ func (q Question) includes(at time.Time, early time.Duration) bool {
 	return !at.After(q.Seen.Add(clockSkew))
 }
 
-// AnalyzeAll says what is known about several volumes, in their order. It gives no error: what could not be looked at
+// AnalyzeAll says the known facts about several volumes, in their order. It gives no error: a part that could not be looked at
 // is said in a sentence. Facts that the volumes have in common are read, and asked for, once.
 func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit {
 	exits, r, now := make([]Exit, len(questions)), newReading(t), time.Now()

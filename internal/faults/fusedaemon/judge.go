@@ -12,7 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// findCause goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
+// findCause goes from the surest cause to the least sure: the kernel's word, the runtime's, and then times alone.
 func (s *exitSearch) findCause() {
 	s.exit.After = s.newestRecord(func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited })
 	s.findKill()
@@ -97,7 +97,7 @@ func (s *exitSearch) startedSince() bool {
 	return true
 }
 
-// addUnknowns says what is not known.
+// addUnknowns names the unknown facts.
 func (s *exitSearch) addUnknowns() {
 	f := &s.exit
 	switch {

@@ -10,7 +10,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/oomlog"
 )
 
-// reading is what was read for some questions, failures included: who does not answer is asked once.
+// reading is the material for some questions, failures included: who does not answer is asked once.
 type reading struct {
 	analyzer   *Analyzer
 	killLog    answerMemory[[]oomlog.Kill]
@@ -26,7 +26,7 @@ func newReading(t *Analyzer) *reading {
 	}
 }
 
-// answerMemory has answers by what was asked.
+// answerMemory has answers by question.
 type answerMemory[T any] map[string]memorizedAnswer[T]
 
 type memorizedAnswer[T any] struct {

@@ -31,7 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Node is what a search asks.
+// Node answers a search.
 type Node struct {
 	// Kubelet gives paths alone where evidence is judged.
 	Kubelet *kubelet.Node
@@ -76,9 +76,9 @@ func (n Node) podByUID(uid string) *corev1.Pod {
 
 // Search is one row of the list.
 type Search struct {
-	// Kind is that of the faults that it finds; empty: it finds none, only what is not known.
+	// Kind is that of the faults that it finds; empty: it finds none, only unknown parts.
 	Kind fault.Search
-	// Description says for people what is looked for.
+	// Description names for people the subject of the search.
 	Description string
 	// Entry is the name of the evidence in a bundle, About what it is.
 	Entry, About string

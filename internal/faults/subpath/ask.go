@@ -27,7 +27,7 @@ type Prober interface {
 	Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer, error)
 }
 
-// Sources is what is asked beside the kernel.
+// Sources are asked beside the kernel.
 type Sources struct {
 	// Prober asks file systems that may not answer. Nil: nothing asks them, and of their binds only those are stale that the
 	// kernel proves to be.
@@ -41,7 +41,7 @@ type Sources struct {
 // Answers are those of file systems of which the kernel alone proves nothing, by the place of a bind.
 type Answers map[string]*answers
 
-// answers is what was asked about one bind.
+// answers are those about one bind.
 type answers struct {
 	// Bind is the answer of the bind itself.
 	Bind probe.Answer `json:"bind"`
@@ -99,7 +99,7 @@ func (q questions) askIn(ctx context.Context, table *mountinfo.Table, podOf func
 	return found, q.askQuestions(ctx)
 }
 
-// questions are what is asked about several binds, in an order: to look a name up can have the kernel forget the directory
+// questions are about several binds, in an order: to look a name up can have the kernel forget the directory
 // that was bound by it, as the kubelet's own lookup can. So that is asked before the bind.
 type questions struct {
 	prober         Prober

@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// comparison is how a bind compares with what its subPath names now, and what was seen of it.
+// comparison is how a bind compares with the entry that its subPath names now, and the observations about that.
 type comparison struct {
 	Relation relation `json:"relation,omitempty"`
 	Observed string   `json:"seen,omitempty"`
@@ -21,11 +21,11 @@ type comparison struct {
 	// for. Above names that directory; empty: the root.
 	Whole bool   `json:"whole,omitempty"`
 	Above string `json:"above,omitempty"`
-	// Asked is what the file system has answered; nil: it is local, or was not asked.
+	// Asked is the answer of the file system; nil: it is local, or was not asked.
 	Asked *answers `json:"asked,omitempty"`
 }
 
-// compareWithNow looks at what the subPath names now. Nothing but local file systems is asked: of others, the answers that
+// compareWithNow looks at the entry that the subPath names now. Nothing but local file systems is asked: of others, the answers that
 // were given before count. Whatever cannot be looked at, or is not there for certain, is unknown.
 func (s target) compareWithNow(state mount.State) comparison {
 	if !isLocalType(state.FSType) {
@@ -86,7 +86,7 @@ func sameMount(a, b mount.ID) bool {
 	return a.Same(b)
 }
 
-// withoutSpecDoubt leaves out what only a pod's spec can say if that is not known.
+// withoutSpecDoubt leaves out the doubts that only a pod's spec can settle if that is not known.
 func (s target) withoutSpecDoubt(c comparison) comparison {
 	if s.pod == nil && (c.Relation == differentInode || c.Relation == otherFilesystem) {
 		return comparison{}
@@ -127,7 +127,7 @@ func (v openedVolume) compareFiles(bound, now sys.Stat, name string) comparison 
 }
 
 // compareAbsent distinguishes two volumes without the entry: one that the kubelet or a driver has written again, and
-// one that the containers write. The containers decide what exists in the latter.
+// one that the containers write. The containers decide which entries the latter has.
 func (v openedVolume) compareAbsent(name string) comparison {
 	if !v.hasAtomicWriter() {
 		return comparison{Relation: entryAbsent}

@@ -8,5 +8,5 @@
 // whether a bind is stale. No reported text plays a part. It changes nothing.
 //
 // It rests on kubernetes/pkg/volume/util/subpath/subpath_linux.go: up to 1.18 the kubelet keeps a bind that is there,
-// whatever has become of its source. And on the kernel, which refuses to bind what has been unlinked.
+// whatever has become of its source. And on the kernel, which refuses to bind an entry that has been unlinked.
 package subpath

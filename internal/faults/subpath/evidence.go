@@ -79,7 +79,7 @@ func containerNeverRan(t *corev1.ContainerStateTerminated) bool {
 	return t != nil && slices.Contains(neverRanReasons, t.Reason)
 }
 
-// containerEvidence returns the state of a container, and what will become of it.
+// containerEvidence returns the state of a container, and its outlook.
 func containerEvidence(pod *corev1.Pod, name string) []string {
 	s, known := podinfo.ContainerStatus(pod, name)
 	if !known {

@@ -28,7 +28,7 @@ const maxEntries = 4096
 // lostEntry is an entry of a volume's current version that has no link beside it (kubernetes#121472).
 type lostEntry struct {
 	Name string `json:"name"`
-	// Instead is the kind of what is in the link's place; empty: nothing.
+	// Instead is the kind of the entry in the link's place; empty: nothing.
 	Instead string `json:"instead,omitempty"`
 }
 
@@ -66,7 +66,7 @@ func (e lostEntry) describe(volume, dir string) string {
 	return text
 }
 
-// mountsEntry reports whether the container mounts the whole volume, or what is at or below that entry.
+// mountsEntry reports whether the container mounts the whole volume, that entry, or one below it.
 func (c containerSources) mountsEntry(volume, entry string) bool {
 	for i, m := range podinfo.VolumeMounts(c.pod, c.name) {
 		if m.Name != volume {

@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// pathKind is what the kubelet demands of a hostPath that is there (kubernetes/pkg/volume/hostpath/host_path.go).
+// pathKind is the demand of the kubelet on a hostPath that is there (kubernetes/pkg/volume/hostpath/host_path.go).
 type pathKind struct {
 	noun    string
 	matches func(sys.Stat) bool
@@ -45,13 +45,13 @@ func describeKind(at sys.Stat) string {
 	return "special file"
 }
 
-// Absence is the error for a path at which nothing is, with what the kernel says about its making.
+// Absence is the error for a path at which nothing is, with the kernel's word about its making.
 type Absence struct {
 	// NoParent: its directory is not there either.
 	NoParent bool `json:"noParent,omitempty"`
 	// ReadOnly: the part of the way that is there lies on a file system that is read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
-	// DeadLink: the way to it, or it itself, is a symbolic link to what is not there, so no directory can be made there.
+	// DeadLink: the way to it, or it itself, is a symbolic link to nothing, so no directory can be made there.
 	DeadLink bool `json:"deadLink,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func absenceOf(view mountns.View, name, resolved string) (a Absence) {
 	return a
 }
 
-// describeObstacle says what keeps an entry that is not there from being made in dir, where name is its path.
+// describeObstacle says why an entry that is not there cannot be made in dir, where name is its path.
 func describeObstacle(view mountns.View, dir *sys.FD, name string) (deadLink, readOnly bool) {
 	if view.NotHanging(name, dir) != nil {
 		return false, false
@@ -133,7 +133,7 @@ func subPathVolumes(pod *corev1.Pod, container string) map[string]bool {
 	return names
 }
 
-// judgeHostPath decides whether a container that is not started can get a hostPath volume, by what a lookup of the path
+// judgeHostPath decides whether a container that is not started can get a hostPath volume, by the answer to a lookup of the path
 // gave. No code: it can, or nothing is known.
 func judgeHostPath(volume corev1.Volume, progress startProgress, stat sys.Stat, err error) (fault.Code, []string) {
 	want := podinfo.HostPathType(volume.HostPath)

@@ -24,7 +24,7 @@ type Bind struct {
 	podinfo.SubPathMount
 	State   mount.State
 	Verdict Verdict
-	// Reason is what the verdict rests on, in words.
+	// Reason is the base of the verdict, in words.
 	Reason string
 	TableFacts
 	// SourceUnchanged says that the subPath names, by now, the very file that is bound. A kubelet that compares the two
@@ -35,14 +35,14 @@ type Bind struct {
 	// SourceMissing says that the subPath names nothing by now.
 	SourceMissing bool
 
-	// Outlook is what the kubelet will do about the bind by itself; only a stale one has one.
+	// Outlook is the kubelet's own way with the bind; only a stale one has one.
 	Outlook
 
 	comparison   comparison // the evidence that decided, with State
 	notInspected bool       // it could not be looked at, and Reason says why
 }
 
-// TableFacts are what only the mount table shows of a bind.
+// TableFacts are the facts about a bind that only the mount table shows.
 type TableFacts struct {
 	// Line is the mount's line of mountinfo.
 	Line string `json:"line,omitempty"`
@@ -55,7 +55,7 @@ type TableFacts struct {
 	PeerGroup int `json:"spreads,omitempty"`
 }
 
-// Report is what was found about the subPath binds of a pod.
+// Report has the findings about the subPath binds of a pod.
 type Report struct {
 	// Namespace is the inode number of the mount namespace that was looked at.
 	Namespace uint64

@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
-// Verdict says what is known about a bind.
+// Verdict is the judgement of a bind.
 type Verdict string
 
 // Verdicts.
@@ -60,7 +60,7 @@ func judgeBind(state mount.State, now relation) (Verdict, string) {
 	return Alive, "the source is alive"
 }
 
-// relation is how a bind compares with what its subPath names now.
+// relation is how a bind compares with the entry that its subPath names now.
 type relation string
 
 const (

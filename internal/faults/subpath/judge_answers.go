@@ -71,7 +71,7 @@ func (a *answers) showsVolume() bool {
 	return volume.Fresh && bind.Fresh && volume.Major == bind.Major && volume.Minor == bind.Minor && volume.Inode == bind.Inode
 }
 
-// relation is how the bind compares with what the subPath names now.
+// relation is how the bind compares with the entry that the subPath names now.
 func (a *answers) relation() relation {
 	switch {
 	case a.comparable() && a.Source.Stat.Inode == a.Bind.Stat.Inode:

@@ -125,7 +125,7 @@ func (c containerSources) claimPoint() string {
 	return c.node.VolumePoint(volumes[0])
 }
 
-// kindOfSource says what the source of a mount is; empty: it could not be seen.
+// kindOfSource is the kind of the source of a mount; empty: it could not be seen.
 func (c containerSources) kindOfSource(index int, m corev1.VolumeMount) string {
 	source, bound := c.sourceOf(index, m)
 	if source == "" {
@@ -141,7 +141,7 @@ func (c containerSources) kindOfSource(index int, m corev1.VolumeMount) string {
 	return describeKind(at)
 }
 
-// boundKind is the kind of what is bound at the place of a subPath; empty if it is not alive, or cannot be seen.
+// boundKind is the kind of the entry that is bound at the place of a subPath; empty if it is not alive, or cannot be seen.
 func (s target) boundKind(point string) string {
 	bind, there, err := s.inspect(point)
 	switch {
@@ -153,7 +153,7 @@ func (s target) boundKind(point string) string {
 	return fileKind.noun
 }
 
-// statWithoutLinks looks at what lies at a path with no symbolic link in it. A file system that may hang is not asked.
+// statWithoutLinks looks at the entry at a path with no symbolic link in it. A file system that may hang is not asked.
 func statWithoutLinks(view mountns.View, name string) (sys.Stat, error) {
 	fd, err := view.Lookup(name)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // maxLookups is how often an entry that vanishes is looked up.
 const maxLookups = 3
 
-// statName looks at what name means in the volume. It looks again where an entry vanishes, as the kubelet replaces a
+// statName looks name up in the volume. It looks again where an entry vanishes, as the kubelet replaces a
 // volume's content while it is in use.
 func (v openedVolume) statName(name string) (st sys.Stat, err error) {
 	for range maxLookups {

@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Outlook is what becomes of a stale bind if nothing is done: at the container's next start, or, if the pod is being
+// Outlook is the future of a stale bind if nothing is done: at the container's next start, or, if the pod is being
 // deleted, when the kubelet takes its volumes away.
 type Outlook struct {
 	Habit kubelet.Habit `json:"habit,omitempty"`
@@ -23,7 +23,7 @@ type Outlook struct {
 	HabitReason string `json:"habitWhy,omitempty"`
 	// KeepsPod is whether the bind keeps its pod, which is being deleted, from going.
 	KeepsPod bool `json:"keepsPod,omitempty"`
-	// StillRuns says what of such a pod runs, or why that is not known. Empty: its last container has ended.
+	// StillRuns names a part of such a pod that runs, or says why that is not known. Empty: its last container has ended.
 	StillRuns string `json:"stillRuns,omitempty"`
 }
 

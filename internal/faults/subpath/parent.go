@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Parent opens, with O_PATH, the directory that has what the subPath bound at point names now, and says under which
+// Parent opens, with O_PATH, the directory of the entry that the subPath bound at point names now, and says under which
 // name: a directory that is removed says nothing itself, its parent does. It is called inside the kubelet's namespace,
 // and asks local file systems only. The caller closes the directory. An error says that it is not known.
 func Parent(node *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Evidence is what the node has answered to a survey, so that it can be written down and judged again elsewhere.
+// Evidence has the answers of the node to a survey, so that it can be written down and judged again elsewhere.
 type Evidence struct {
 	mountstate.Coverage
 
@@ -28,7 +28,7 @@ type Evidence struct {
 	Found []BindEvidence `json:"found"`
 }
 
-// BindEvidence is what the node has answered about one bind.
+// BindEvidence has the answers of the node about one bind.
 type BindEvidence struct {
 	SubPath  kubelet.SubPath      `json:"subPath"`
 	Expected podinfo.SubPathMount `json:"want"`
@@ -40,7 +40,7 @@ type BindEvidence struct {
 	Outlook
 }
 
-// Evidence is what the survey rests on.
+// Evidence is the base of the survey.
 func (s *Survey) Evidence() Evidence {
 	evidence := Evidence{Coverage: s.Coverage, Found: []BindEvidence{}}
 	for _, f := range s.Found {
@@ -69,7 +69,7 @@ func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 	return survey
 }
 
-// pathLookup says what is at paths of the node.
+// pathLookup looks paths of the node up.
 type pathLookup interface {
 	// followHostPath looks up the path of a hostPath volume, see followHostPath.
 	statHostPath(name string) (sys.Stat, error)
@@ -77,7 +77,7 @@ type pathLookup interface {
 	pathMissing(name string, or ...error) bool
 	// missingInVolume reports whether a volume is there and has no such entry.
 	missingInVolume(s target, name string) bool
-	// kindOf says what lies at a path, or is bound at the place of a subPath and alive; empty: it could not be seen.
+	// kindOf is the kind of the entry at a path, or of one that is bound at the place of a subPath and alive; empty: it could not be seen.
 	kindOf(name string, bound *target) string
 	// withoutLink lists the entries of a volume's current version that are not to be reached.
 	withoutLink(dir string) []lostEntry
@@ -87,14 +87,14 @@ type pathLookup interface {
 	volumesOf(n *kubelet.Node, uid string) ([]kubelet.Volume, bool)
 }
 
-// Lookups are what the node has answered about the sources of pods, by path.
+// Lookups are the answers of the node about the sources of pods, by path.
 type Lookups struct {
 	HostPaths map[string]Lookup `json:"hostPaths,omitempty"`
 	// Missing is whether nothing is at a path, MissingIn whether a volume has no entry of a subPath, by the place of
 	// its bind.
 	Missing   map[string]bool `json:"missing,omitempty"`
 	MissingIn map[string]bool `json:"missingIn,omitempty"`
-	// Kinds is what lies at a path, WithoutLink what a volume has and does not show, Reported what lies at paths in the
+	// Kinds are of the entries at paths, WithoutLink of those that a volume has and does not show, Reported of those at paths in the
 	// kubelet's words, and Volumes those that the kubelet has directories of, by the pod's UID.
 	Kinds       map[string]string           `json:"kinds,omitempty"`
 	WithoutLink map[string][]lostEntry      `json:"withoutLink,omitempty"`
@@ -102,7 +102,7 @@ type Lookups struct {
 	Volumes     map[string][]kubelet.Volume `json:"volumes,omitempty"`
 }
 
-// Lookup is what is at one path, or why that is not known.
+// Lookup is the entry at one path, or why it is not known.
 type Lookup struct {
 	Stat sys.Stat `json:"stat,omitzero"`
 	// Errno is that of the lookup. For ENOENT, Absence says more.
@@ -121,7 +121,7 @@ func (l *Lookups) makeMaps() {
 	}
 }
 
-// Ask is BadSources of all containers of a pod that writes down what the node answers.
+// Ask is BadSources of all containers of a pod that writes down the answers of the node.
 func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, claims ClaimPaths) ([]fault.Finding, error) {
 	return l.ask(ctx, podSources{node: node, pod: pod}, claims)
 }
@@ -143,7 +143,7 @@ func (l *Lookups) ask(ctx context.Context, p podSources, claims ClaimPaths) (fou
 	return found, err
 }
 
-// Judge is BadSources from what was written down. n gives paths alone. An answer that is missing proves nothing.
+// Judge is BadSources from answers that were written down. n gives paths alone. An answer that is missing proves nothing.
 func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
 	p := podSources{node: node, pod: pod}
 	for _, name := range p.containers() {
@@ -152,7 +152,7 @@ func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Find
 	return found
 }
 
-// nodePathLookup asks the kernel, inside the kubelet's namespace, and writes down what it says.
+// nodePathLookup asks the kernel, inside the kubelet's namespace, and writes its answers down.
 type nodePathLookup struct {
 	*Lookups
 	view mountns.View
@@ -213,7 +213,7 @@ func (r nodePathLookup) volumesOf(n *kubelet.Node, uid string) ([]kubelet.Volume
 	return volumes, true
 }
 
-// recordedPathLookup says what was written down.
+// recordedPathLookup has the answers that were written down.
 type recordedPathLookup struct{ *Lookups }
 
 func (r recordedPathLookup) statHostPath(name string) (sys.Stat, error) {

@@ -33,7 +33,7 @@ const (
 var (
 	// reportReasons are the reasons to wait whose message the kubelet itself writes, before a runtime has a say.
 	reportReasons = []string{"CreateContainerConfigError", "ContainerCreating", "PodInitializing"}
-	// pathReport is a whole message of the kubelet about one path, and reportOfKind one about the kind of what is there.
+	// pathReport is a whole message of the kubelet about one path, and reportOfKind one about the kind of the entry there.
 	reportPrefix = `^(?:Error: )?(?:Mount[A-Za-z.]+ (?:initialization )?failed for volume "[^"]{1,253}" ?: )?`
 	pathReport   = regexp.MustCompile(reportPrefix + `(?:path "([^"]+)" does not exist|(?:l?stat|open) (.+): no such file or directory)$`)
 	reportOfKind = regexp.MustCompile(reportPrefix + `hostPath type check failed: (.+) is not a (directory|file|socket file|character device|block device)$`)
@@ -104,7 +104,7 @@ func parseReport(message string) (name string, kind pathKind, ok bool) {
 	return name, kind, ok
 }
 
-// plainPath reports whether a path is absolute and says what it means: no way up, and nothing that a terminal obeys.
+// plainPath reports whether a path is absolute and plain: no way up, and nothing that a terminal obeys.
 func plainPath(name string) (string, bool) {
 	if name != "/" {
 		name = strings.TrimSuffix(name, "/")

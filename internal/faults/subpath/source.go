@@ -19,11 +19,11 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// BadSources looks for what the containers of a pod mount and cannot get. For a container that is not started this is the
-// path of a hostPath, what a subPath in it names and nothing is bound for, the directory of a volume that the kubelet makes,
+// BadSources looks for sources that the containers of a pod mount and cannot get. For a container that is not started this is the
+// path of a hostPath, an entry that a subPath in it names and nothing is bound for, the directory of a volume that the kubelet makes,
 // a file for which the image has a directory or the reverse, and a path that the kubelet itself misses. For each one it is
-// what a kubelet that was stopped has left out of a volume. container narrows it to one container; empty means all of them.
-// Only what a lookup proves is reported: one that does not leave the volume, and does not ask a file system that may hang. A
+// an entry that a kubelet which was stopped has left out of a volume. container narrows it to one container; empty means all of them.
+// Only a fault that a lookup proves is reported: one that does not leave the volume, and does not ask a file system that may hang. A
 // source that a start makes counts only once it should be there: a container that waits for its image has no fault yet. A
 // pod that is over, or goes, has none. If claims is nil, no path of a claim is known to be the pod's.
 func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string, claims ClaimPaths) ([]fault.Finding, error) {
@@ -77,7 +77,7 @@ func (p podSources) find(paths pathLookup, container string) []fault.Finding {
 	return append(found, c.reportedPaths(found)...)
 }
 
-// containerSources is what one container mounts.
+// containerSources are the sources of the mounts of one container.
 type containerSources struct {
 	podSources
 	paths   pathLookup
@@ -98,7 +98,7 @@ func (c containerSources) finding(code fault.Code, volume string, evidence ...st
 	return fault.Finding{Code: code, Pod: podinfo.PodOf(c.pod), Container: c.name, Volume: volume, Details: details, Evidence: evidence}
 }
 
-// hostPathFinding is finding of what a volume has at subPath. If the volume is a hostPath, that may be a socket.
+// hostPathFinding is finding of the entry that a volume has at subPath. If the volume is a hostPath, that may be a socket.
 func (c containerSources) hostPathFinding(code fault.Code, volume, subPath string, evidence ...string) fault.Finding {
 	found := c.finding(code, volume, evidence...)
 	if v := c.volumes[volume]; v != nil {

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Survey is what was found on a node.
+// Survey has the findings on a node.
 type Survey struct {
 	Coverage mountstate.Coverage
 	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none, as no
@@ -80,7 +80,7 @@ func (s *Survey) Summary() mountstate.Survey {
 	return sum
 }
 
-// knowledge is what a survey knows before it looks at binds.
+// knowledge is that of a survey before it looks at binds.
 type knowledge struct {
 	table *mountinfo.Table
 	podOf func(uid string) *corev1.Pod // may be nil
@@ -149,7 +149,7 @@ func countDirs(dir string) (int, error) {
 	return count, nil
 }
 
-// Finding returns what was found as a fault. It has no code if nothing is proven.
+// Finding returns the fault. It has no code if nothing is proven.
 // namespace is the inode number of the mount namespace.
 func (f Found) Finding(namespace uint64) fault.Finding {
 	return f.Bind.findingOf(f.pod(), f.Pod, namespace)

@@ -33,7 +33,7 @@ func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string, asked Answer
 	return target.inspect(point)
 }
 
-// inspect is InspectBind of what belongs at point.
+// inspect is InspectBind of the target at point.
 func (s target) inspect(point string) (bind Bind, there bool, err error) {
 	st, err := mount.InspectIn(point, s.node.TableInside)
 	switch {
@@ -48,7 +48,7 @@ func (s target) inspect(point string) (bind Bind, there bool, err error) {
 	return s.judgeState(st), true, nil
 }
 
-// target is a place of a subPath bind, and what is to be there.
+// target is a place of a subPath bind, and the entry that is to be there.
 type target struct {
 	node     *kubelet.Node
 	pod      *corev1.Pod // nil if it is not known
@@ -57,7 +57,7 @@ type target struct {
 	answers  *answers // of its file system; nil: it was not asked
 }
 
-// targetAt finds out what belongs at point.
+// targetAt finds the target at point.
 func targetAt(node *kubelet.Node, pod *corev1.Pod, point string) (target, bool) {
 	place, ok := node.ParseSubPath(point)
 	if !ok {
@@ -130,9 +130,9 @@ func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answe
 }
 
 // Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment.
-// It binds what the subPath names now in its place, if something is there. A kubelet that is just starting the
+// It binds the entry that the subPath names now in its place, if there is one. A kubelet that is just starting the
 // container may have found the bind and handed its path on. The container must not start with the empty file or
-// directory below it. A kubelet keeps what it finds bound. If nothing is there, the kubelet binds at the next start.
+// directory below it. A kubelet keeps a bind that it finds. If nothing is there, the kubelet binds at the next start.
 // Unmount is called inside the kubelet's namespace. asked are the answers that were got just before, of file systems that
 // may not answer; without them nothing there is stale. Its errors are ErrNotStale and those of package mount.
 func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.ID, asked Answers) error {
@@ -150,7 +150,7 @@ func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.
 	return err
 }
 
-// openReplacement opens what is to be bound in the place of the stale bind st; nil if there is nothing, or nothing of
+// openReplacement opens the entry that is to be bound in the place of the stale bind st; nil if there is none, or nothing of
 // its kind.
 func openReplacement(node *kubelet.Node, pod *corev1.Pod, state mount.State) *sys.FD {
 	target, ok := targetAt(node, pod, state.Point)
@@ -167,7 +167,7 @@ func openReplacement(node *kubelet.Node, pod *corev1.Pod, state mount.State) *sy
 		return nil
 	}
 	if !volume.isLocal() {
-		return nil // it might not answer, and what lies there replaces nothing
+		return nil // it might not answer, and an entry there replaces nothing
 	}
 	fd, err := volume.openName(name)
 	if err != nil {

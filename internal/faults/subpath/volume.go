@@ -132,7 +132,7 @@ func (v openedVolume) hasAtomicWriter() bool {
 	return errors.Is(err, sys.ELOOP)
 }
 
-// atomicWriterName is the name in a volume of what is bound: in a volume of the kubelet's atomic writer, what follows
+// atomicWriterName is the name in a volume of the bound entry: in a volume of the kubelet's atomic writer, what follows
 // the directory of a version. Empty for all others, and where st is not from this volume.
 func (v openedVolume) atomicWriterName(uid string, st mount.State) string {
 	if !kubelet.WritesAtomically(v.plugin) {
@@ -151,7 +151,7 @@ func (v openedVolume) atomicWriterName(uid string, st mount.State) string {
 	return name
 }
 
-// afterLast returns what follows the last sep in s.
+// afterLast returns the end of s behind the last sep.
 func afterLast(s, sep string) (after string, found bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {

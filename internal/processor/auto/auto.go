@@ -44,7 +44,7 @@ type Family struct {
 	Remedies []Remedy
 }
 
-// Remedy is what repairs a kind of faults.
+// Remedy repairs a kind of faults.
 type Remedy struct {
 	repair.Family
 	// Codes are those of the faults that it repairs.
@@ -53,7 +53,7 @@ type Remedy struct {
 	NamedPodOnly bool
 }
 
-// Scope is what a family is about.
+// Scope is the kind of objects that a family is about.
 type Scope int
 
 // Scopes.
@@ -74,13 +74,13 @@ type Lister interface {
 	PodsHere() []*corev1.Pod
 }
 
-// familyTarget is a family, and what it is to look at.
+// familyTarget is a family, and the object that it is to look at.
 type familyTarget struct {
 	*Family
 	request processor.Request
 }
 
-// familyCheck is what came of one look.
+// familyCheck is the outcome of one look.
 type familyCheck struct {
 	Family string `json:"family"`
 	// Namespace and Pod name the pod; they are empty for the node.
@@ -88,7 +88,7 @@ type familyCheck struct {
 	Pod       string `json:"pod,omitempty"`
 	// Codes are the faults that were found, each once.
 	Codes []fault.Code `json:"codes,omitempty"`
-	// Unjudged are the first sentences about what could not be judged.
+	// Unjudged are the first sentences about parts that could not be judged.
 	Unjudged []string `json:"unjudged,omitempty"`
 	// Next is what a person can do about the first of them.
 	Next string `json:"next,omitempty"`
@@ -97,8 +97,8 @@ type familyCheck struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// readChecks reads what the diagnoser has found. It narrows what is planned and explains what is not; what is changed
-// is found by each recoverer itself.
+// readChecks reads the findings of the diagnoser. They narrow the plan and explain its gaps; each change
+// is found by a recoverer itself.
 func readChecks(r processor.Request) ([]familyCheck, error) {
 	text, ok := r.Values[keyChecks]
 	if !ok {
@@ -137,7 +137,7 @@ const (
 	maxSentences = 5    // sentences in one message
 )
 
-// Collector is the processor autoCollector. It keeps on the node what people may ask for when they doubt the answer.
+// Collector is the processor autoCollector. It keeps details on the node for people who doubt the answer.
 type Collector struct {
 	// OfPod run where a pod is named, OfNode always.
 	OfPod, OfNode []processor.Processor

@@ -55,9 +55,9 @@ func (d *Diagnoser) Parameters() []string {
 }
 
 // Run has every family look that applies. A family that cannot look fails the whole only if no other has found a fault:
-// what was found can be repaired.
+// a fault that was found can be repaired.
 func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (processor.Result, error) {
-	nothing := "" // what to say if nothing is found
+	nothing := "" // the message if nothing is found
 	var deleted []*corev1.Pod
 	var scope mountstate.Scope
 	if request.Pod != (processor.Pod{}) {
@@ -102,7 +102,7 @@ func namesDevice(request processor.Request) bool {
 	return slices.ContainsFunc(deviceParameters, func(key string) bool { return request.Values[key] != "" })
 }
 
-// listTargets are what is to be looked at.
+// listTargets returns the targets of all looks.
 func (d *Diagnoser) listTargets(request processor.Request) ([]familyTarget, error) {
 	named := namesDevice(request)
 	if named && request.Pod.Name != "" {
@@ -139,7 +139,7 @@ func (d *Diagnoser) targetsOfPods(f *Family, r processor.Request) []familyTarget
 // collectedPrefix begins the keys of collectors, whose results are long lists.
 const collectedPrefix = "collector."
 
-// checkSum is what all looks have found.
+// checkSum has the findings of all looks.
 type checkSum struct {
 	result processor.Result
 	checks []familyCheck
@@ -187,7 +187,7 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 // leavingCheck is the name of the look at pods that are being deleted. Its faults have no remedy.
 const leavingCheck = "leaving"
 
-// addLeaving adds the pods that are being deleted and do not go. text is what is said of the last that does.
+// addLeaving adds the pods that are being deleted and do not go. text is about the last that does.
 func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods []*corev1.Pod) (text string) {
 	if inspector == nil {
 		return ""

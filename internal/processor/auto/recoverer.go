@@ -38,7 +38,7 @@ func (h *Recoverer) Parameters() []string {
 // maxParts bounds how many plans one plan has: one for each family and pod.
 const maxParts = 50
 
-// refusal is what is left broken.
+// refusal is about a fault that stays.
 type refusal struct {
 	Family    string       `json:"family"`
 	Namespace string       `json:"namespace,omitempty"`

@@ -27,7 +27,7 @@ const (
 	keyIdleResults = "recover.system.idle_device.results"
 )
 
-// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls. With a
+// IdleRecoverer is the recoverer idleDeviceRecover. It remembers its observations, so one serves for all calls. With a
 // File it goes on where the last one has ended, until the node boots again.
 //
 // It unmaps krbd devices, one by one, that have been idle for a while and that nothing holds. A device is idle if its
@@ -36,7 +36,7 @@ const (
 // by force. It rests on the kernel's Documentation/ABI/testing/sysfs-bus-rbd and Documentation/block/stat.rst.
 type IdleRecoverer struct {
 	Inspector *device.Inspector
-	// File keeps what was seen. Empty: it is forgotten when the process ends. One process at a time may use a file.
+	// File keeps the observations. Empty: it is forgotten when the process ends. One process at a time may use a file.
 	File string
 	// Now is the time since the boot; nil is sys.SinceBoot.
 	Now func() time.Duration
@@ -125,7 +125,7 @@ func (h *IdleRecoverer) findIdle(ctx context.Context, options idleOptions) (cand
 	return candidates, kept, nil
 }
 
-// heldBy says what holds a device; empty: nothing.
+// heldBy names the holder of a device; empty: there is none.
 func (h *IdleRecoverer) heldBy(ctx context.Context, d blockdev.Device) (string, error) {
 	point, err := h.Inspector.NodeUsed(ctx, d)
 	if err != nil || point != "" {
@@ -164,7 +164,7 @@ func (h *IdleRecoverer) idleDuration(d blockdev.Device) (lasted time.Duration, w
 	return h.sinceBoot() - before.since, "", nil
 }
 
-// readFile reads the file, if that was not done yet, and drops what is known of devices that have gone.
+// readFile reads the file, if that was not done yet, and drops devices that have gone.
 func (h *IdleRecoverer) readFile(devices []blockdev.Device) (err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,7 +214,7 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 	return detachOutcome("unmapped", gone, err)
 }
 
-// checkUnmap refuses what is no krbd device, has its node bound, or has been used since it was planned for. The
+// checkUnmap refuses a device that is no krbd device, has its node bound, or has been used since it was planned for. The
 // counters of that time are unknown if the node's agent has started since and has not swept yet: then it is enough that
 // nothing holds it.
 func (h *IdleRecoverer) checkUnmap(ctx context.Context, d blockdev.Device) error {

@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// idleFile is what IdleRecoverer keeps of what it has seen. Counters begin at 0 when the node boots, so it counts for one boot.
+// idleFile keeps the observations of IdleRecoverer. Counters begin at 0 when the node boots, so it counts for one boot.
 type idleFile struct {
 	// Boot is the kernel's name of the boot.
 	Boot    string       `json:"boot"`

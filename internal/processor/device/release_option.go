@@ -15,8 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// paramReleaseDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a
-// file in the kubelet's directories), "true" (whatever has means for it, which for zram loses what is in it), or
+// paramReleaseDetach is "auto" (default: the devices that the kubelet's volumes have mapped, which are krbd, and loop devices over a
+// file in the kubelet's directories), "true" (whatever has means for it, which for zram loses its content), or
 // "false". Only a device that is released here is ever detached.
 const paramReleaseDetach = "param.recover.system.held_device.detach"
 

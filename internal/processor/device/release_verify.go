@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// releaseState is what Verify has to know about the time of the plan.
+// releaseState has the facts of the time of the plan that Verify needs.
 type releaseState struct {
 	Devices []releasedDevice     `json:"devices"`
 	Others  []device.OtherMounts `json:"others,omitempty"`

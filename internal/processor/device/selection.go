@@ -12,7 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// selectionOf is what a request asks for. If no parameter names anything, a pod narrows the search to the devices behind
+// selectionOf is the selection of a request. If no parameter names anything, a pod narrows the search to the devices behind
 // its volumes. elsewhere, if it is not empty, says why there is nothing of the pod to be seen on this node.
 func selectionOf(ctx context.Context, i *device.Inspector, r processor.Request) (s device.Selection, elsewhere string, err error) {
 	s = device.SelectionOf(r.Values)

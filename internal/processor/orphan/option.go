@@ -10,7 +10,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Parameters. They narrow what is looked at, and never add to it.
+// Parameters. They narrow the search, and never add to it.
 const (
 	// ParamUID has only the directory of the pod with this UID be looked at. Default: all.
 	ParamUID = "param.recover.kubernetes.orphaned_pods.uid"

@@ -29,7 +29,7 @@ const (
 
 // Recoverer is the recoverer orphanedPodRecover.
 //
-// It removes what keeps the kubelet from removing the directories of pods that are gone: empty directories of volumes
+// It removes the obstacles to the kubelet's removal of the directories of pods that are gone: empty directories of volumes
 // and subPaths, leaf first, and the kubelet's own records of them. Package internal/faults/orphan finds them;
 // parameters narrow that. It removes one name at a time, each after the whole proof; only the API server's answer about
 // the pod may be older. It removes nothing recursively. It rests on unlinkat(2).
@@ -122,7 +122,7 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 	return fault.Applied{Message: "removed"}, nil
 }
 
-// podOutcome is what a plan does to one pod.
+// podOutcome counts the deeds of a plan in the directory of one pod.
 type podOutcome struct {
 	uid                string
 	directories, files int
@@ -178,7 +178,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair
 	}}, nil
 }
 
-// countByPod counts what a plan removes, by pod, and makes sure that each of it is gone.
+// countByPod counts the removals of a plan, by pod, and makes sure that each entry is gone.
 func (h *Recoverer) countByPod(ctx context.Context, plan repair.Part) ([]*podOutcome, error) {
 	var pods []*podOutcome
 	for i, action := range plan.Actions {

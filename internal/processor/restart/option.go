@@ -26,7 +26,7 @@ type Keys struct {
 	Wait time.Duration
 }
 
-// Options are what the parameters say.
+// Options are the values of the parameters.
 type Options struct {
 	BringForward bool
 	Wait         time.Duration

@@ -92,7 +92,7 @@ func (s Restarter) Actions(ctx context.Context, w Pending, repairs []fault.Actio
 	}
 	var actions []fault.Action
 	for _, c := range w.Containers {
-		var served []fault.Key // what keeps it from its start: its own faults, and those of volumes for all containers
+		var served []fault.Key // the faults that keep it from its start: its own, and those of volumes for all containers
 		for _, a := range repairs {
 			for _, key := range a.For {
 				if key.Container == c.Container || key.Container == "" {

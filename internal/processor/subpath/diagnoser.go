@@ -95,7 +95,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	return otherReasons(scope, c, bad), nil
 }
 
-// classifiedBinds is what was seen of the pod, and what the kubelet does about it.
+// classifiedBinds are the binds of the pod, by the part of the kubelet in them.
 type classifiedBinds struct {
 	*subpath.Report
 	// stale are the binds that stay stale; leftToKubelet those that the kubelet replaces or unmounts itself.
@@ -114,7 +114,7 @@ func classifyBinds(pod *corev1.Pod, report *subpath.Report) classifiedBinds {
 	return classified
 }
 
-// podScope is what is looked at.
+// podScope is the part of a pod that is looked at.
 type podScope struct {
 	pod            *corev1.Pod
 	container      string // empty: all of them

@@ -42,7 +42,7 @@ func endedResult(s podScope) processor.Result {
 	return processor.Result{NotApplicable: strings.Join(reasons, "; ")}
 }
 
-// describeContainer returns the state of a container, and what to do if it is not started again.
+// describeContainer returns the state of a container, and advice if it is not started again.
 func describeContainer(pod *corev1.Pod, name string) []string {
 	status, known := podinfo.ContainerStatus(pod, name)
 	if !known {

@@ -10,7 +10,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
-// repairState is what Verify has to know about the time of the plan.
+// repairState has the facts of the time of the plan that Verify needs.
 type repairState struct {
 	restart.Pending
 	// Others are the mounts of the pod that are none of the plan's business.

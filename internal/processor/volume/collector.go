@@ -20,7 +20,7 @@ import (
 const (
 	// KeyVolumes holds the volumes, as JSON: those that are broken first.
 	KeyVolumes = "collector.kubernetes.volume_health.list"
-	// KeyVolumeSurvey says what was looked at, and what could not be, in one line.
+	// KeyVolumeSurvey says in one line how much was looked at, and how much could not be.
 	KeyVolumeSurvey = "collector.kubernetes.volume_health.survey"
 )
 
@@ -58,12 +58,12 @@ func (*Collector) Parameters() []string {
 type listedVolume struct {
 	volumePlace
 	listedMount
-	// State is what became of the question to the mount, Errno the error that decided; Bindable is "yes", "no" or
+	// State is the outcome of the question to the mount, Errno the error that decided; Bindable is "yes", "no" or
 	// unknown.
 	State    probe.State    `json:"state,omitempty"`
 	Errno    string         `json:"errno,omitempty"`
 	Bindable probe.Tristate `json:"bindable,omitempty"`
-	// Record is what the kubelet has written down, Staging where the driver has mounted it for the node, and how that
+	// Record is the kubelet's own, Staging where the driver has mounted it for the node, and how that
 	// is.
 	Record       *kubelet.VolumeRecord `json:"record,omitempty"`
 	Staging      string                `json:"staging,omitempty"`
@@ -152,7 +152,7 @@ func listVolume(health *volume.Health) listedVolume {
 	return out
 }
 
-// describeSurvey says what was looked at.
+// describeSurvey says how much was looked at.
 func describeSurvey(survey *volume.Survey) string {
 	text := fmt.Sprintf("%d volumes on file systems that can die, %d of them broken; %d mounts in the kubelet's mnt:[%d], %d mounts asked",
 		len(survey.Volumes), len(survey.Broken()), survey.Coverage.Mounts, survey.Namespace, survey.Coverage.Asked)

@@ -110,14 +110,14 @@ func (s searchScope) unjudged(survey *volume.Survey) (texts []string) {
 	return texts
 }
 
-// searchScope is what is looked at.
+// searchScope is the part of the node that is looked at.
 type searchScope struct {
 	mountstate.Scope
 	pod       *corev1.Pod // nil: the node
 	container string      // empty: all of the pod
 }
 
-// scopeOf is what a request asks for. elsewhere, if it is not empty, says why there is nothing of the pod to be seen on
+// scopeOf is the scope of a request. elsewhere, if it is not empty, says why there is nothing of the pod to be seen on
 // this node.
 func scopeOf(ctx context.Context, pods kubelet.Pods, r processor.Request) (scope searchScope, elsewhere string, err error) {
 	scope = searchScope{container: r.Pod.Container, Scope: mountstate.Scope{Volume: r.Values[volume.ParamVolume]}}
@@ -143,7 +143,7 @@ func (s searchScope) String() string {
 	return podinfo.Subject(s.pod, s.container)
 }
 
-// Bounds of what is told.
+// Bounds of the answer.
 const (
 	maxDescribed      = 10  // volumes, in a reason
 	maxBrokenVolumes  = 500 // in the results
@@ -166,7 +166,7 @@ func (s searchScope) noFaultReason(all []*volume.Health, survey *volume.Survey) 
 	return text + coverageGaps(survey)
 }
 
-// describeVolumes is what the volumes have answered.
+// describeVolumes has the answers of the volumes.
 func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 	var said []string
 	for _, v := range all {
@@ -175,7 +175,7 @@ func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 	return processor.JoinReasons(said, maxDescribed) + coverageGaps(survey)
 }
 
-// coverageGaps is what was not looked at.
+// coverageGaps are the parts that were not looked at.
 func coverageGaps(survey *volume.Survey) (text string) {
 	if left := survey.Unknown.Sentences(); len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxDescribed)], "; ")
@@ -183,7 +183,7 @@ func coverageGaps(survey *volume.Survey) (text string) {
 	return text
 }
 
-// describeState is what a volume that has no fault answered. One that could not be asked is not called healthy.
+// describeState is the answer of a volume that has no fault. One that could not be asked is not called healthy.
 func describeState(v *volume.Health) string {
 	text := string(v.Evidence.Answer.State)
 	if v.Evidence.Answer.Errno != 0 {
@@ -211,7 +211,7 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 	exits := d.daemonExits(ctx, broken)
 	for i, health := range broken {
 		own := health.Findings()
-		if len(own) > 0 { // what has become of the daemon is evidence of the first
+		if len(own) > 0 { // the fate of the daemon is evidence of the first
 			own[0].Evidence = slices.Concat(own[0].Evidence, exits[i])
 			own[0].Evidence = own[0].Evidence[:min(len(own[0].Evidence), maxBrokenEvidence)]
 		}
@@ -238,7 +238,7 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 	return processor.Result{Values: values, Findings: findings}, err
 }
 
-// daemonExits asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs,
+// daemonExits asks about the fate of the daemons. A volume on a directory of its own that was deleted, or that hangs,
 // has a daemon that lives.
 func (d *Diagnoser) daemonExits(ctx context.Context, broken []*volume.Health) [][]string {
 	exits := make([][]string, len(broken))

@@ -15,7 +15,7 @@ import (
 type brokenVolume struct {
 	Code fault.Code `json:"code,omitempty"` // empty if only copies are broken
 	volumePlace
-	// State is what the mount answered.
+	// State is the answer of the mount.
 	State    probe.State `json:"state,omitempty"`
 	Evidence []string    `json:"evidence,omitempty"`
 	volumeOrigin
@@ -24,18 +24,18 @@ type brokenVolume struct {
 	MoreCopies int         `json:"moreCopies,omitempty"`
 	SharedWith []fault.Pod `json:"shares,omitempty"`
 	DaemonExit []string    `json:"fate,omitempty"`
-	// WrittenToNodeDisk has names of what was written to the node's own disk instead of to the volume.
+	// WrittenToNodeDisk has names of entries that were written to the node's own disk instead of to the volume.
 	WrittenToNodeDisk []string `json:"split,omitempty"`
 }
 
-// volumeOrigin is what is known of where a volume comes from.
+// volumeOrigin has the known facts about the origin of a volume.
 type volumeOrigin struct {
-	// Record is what the kubelet has written down, or NoRecord says why there is nothing.
+	// Record is the kubelet's own, or NoRecord says why there is none.
 	Record   *kubelet.VolumeRecord `json:"record,omitempty"`
 	NoRecord string                `json:"noRecord,omitempty"`
 	// Staging is where the driver has mounted it for the node.
 	Staging string `json:"staging,omitempty"`
-	// Source is what belongs in its place, or NoSource says why nothing is known to.
+	// Source is the mount that belongs in its place, or NoSource says why none is known.
 	Source   *volume.Source `json:"source,omitempty"`
 	NoSource string         `json:"noSource,omitempty"`
 }

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// KeyEvictResult says what was evicted, and what has become of it.
+// KeyEvictResult names the pod that was evicted, and its state since.
 const KeyEvictResult = "recover.kubernetes.pod_evict.result"
 
 // Judge knows the volumes of pods.
@@ -131,7 +131,7 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 	return ""
 }
 
-// evictionBlocked says what may keep a pod that is going.
+// evictionBlocked names the obstacles that may keep a pod that is going.
 const evictionBlocked = "it goes when its containers have ended and the kubelet has unmounted its volumes; a volume that does not answer " +
 	"can delay that"
 

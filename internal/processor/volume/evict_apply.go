@@ -25,7 +25,7 @@ func (h *EvictRecoverer) Open(_ context.Context, r processor.Request, p repair.P
 	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
 }
 
-// Apply judges whether the pod of the plan is still there and still what the plan says. One that has gone meanwhile, or
+// Apply judges whether the pod of the plan is still there and still as the plan says. One that has gone meanwhile, or
 // is going, succeeds.
 func (h *EvictRecoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
 	switch {
@@ -40,7 +40,7 @@ func (h *EvictRecoverer) Apply(ctx context.Context, request processor.Request, a
 	return h.checkAgain(ctx, request, *action.Pod)
 }
 
-// checkAgain makes sure, right before, that what the plan says is still so. The result is Already if there is nothing
+// checkAgain makes sure, right before, that the plan is still true. The result is Already if there is nothing
 // left to do.
 func (h *EvictRecoverer) checkAgain(ctx context.Context, r processor.Request, want fault.Pod) (done fault.Applied, err error) {
 	options, err := evictOptionsOf(r.Values)

@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// describeLoss says what goes with a pod.
+// describeLoss names the data that go with a pod.
 func (h *EvictRecoverer) describeLoss(ctx context.Context, pod *corev1.Pod) string {
 	lost := []string{"the pod: its containers end within its grace period, and lose what they have not stored"}
 	for _, kind := range []struct {

@@ -60,7 +60,7 @@ func (h *EvictRecoverer) Verify(_ context.Context, request processor.Request, pl
 	}}, nil
 }
 
-// deletionBlockers says what a pod is waited for that is being deleted. The deletion timestamp is when its grace period
+// deletionBlockers says why a pod that is being deleted is still there. The deletion timestamp is when its grace period
 // ends.
 func (h *EvictRecoverer) deletionBlockers(ctx context.Context, pod *corev1.Pod, now time.Time) string {
 	if left := pod.DeletionTimestamp.Sub(now).Round(time.Second); left > 0 {

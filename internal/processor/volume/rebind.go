@@ -27,7 +27,7 @@ const (
 	// KeyRebindResult describes the first mount that was replaced, KeyRebindResults all.
 	KeyRebindResult  = "recover.kubernetes.volume_rebind.result"
 	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
-	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent if nothing was.
+	// KeyRebindRefusals names the faults that stay, and why, as JSON. It is absent if nothing was.
 	KeyRebindRefusals = "recover.kubernetes.volume_rebind.refusals"
 	// KeyRebindSharedWith are the other pods of the node that have one of the dead file systems, as JSON: nothing of
 	// theirs was changed. It is absent if there are none.
@@ -79,7 +79,7 @@ const (
 	maxReasons        = 10 // in one message
 )
 
-// Plan looks again, and plans what package volume would do about every broken volume of the pod. Then it plans the
+// Plan looks again, and plans the repair that package volume has for every broken volume of the pod. Then it plans the
 // removal of the runtime's records of containers that never started.
 func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (repair.Part, error) {
 	options, err := rebindOptionsOf(request.Values)
@@ -150,7 +150,7 @@ type rebindDraft struct {
 	// healedFindings are the findings that the actions repair, left all others.
 	healedFindings, leftFindings []fault.Finding
 	sharedWith                   []fault.Pod
-	mounters                     []string // containers that mount what is replaced
+	mounters                     []string // containers that have one of the mounts that are replaced
 }
 
 // brokenVolumes lists the broken volumes that the request is about.
@@ -160,7 +160,7 @@ func (d *rebindDraft) brokenVolumes(s *volume.Survey) []*volume.Health {
 	})
 }
 
-// addVolume takes up what would be done about one volume.
+// addVolume takes up the plan for one volume.
 func (d *rebindDraft) addVolume(health *volume.Health, actions []fault.Action) {
 	var replaced []fault.Mount
 	for _, action := range actions {
@@ -231,7 +231,7 @@ func (d *rebindDraft) nothingReason(survey *volume.Survey) string {
 	return text
 }
 
-// pendingContainers are the containers that could not start because they lacked what is replaced. If an init container
+// pendingContainers are the containers that could not start because they lacked one of the mounts that are replaced. If an init container
 // is one of them, the others cannot start before it; and while another one runs, they have their time.
 func (d *rebindDraft) pendingContainers() restart.Pending {
 	names := d.mounters

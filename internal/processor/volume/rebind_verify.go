@@ -14,10 +14,10 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// rebindState is what Verify has to know about the time of the plan.
+// rebindState has the facts of the time of the plan that Verify needs.
 type rebindState struct {
 	restart.Pending
-	// Refusals say what was left alone, and Left are the faults that stay with it.
+	// Refusals are about volumes that were left alone, and Left are the faults that stay with them.
 	Refusals   []string        `json:"refusals,omitempty"`
 	Left       []fault.Finding `json:"left,omitempty"`
 	SharedWith []fault.Pod     `json:"shares,omitempty"`
@@ -32,7 +32,7 @@ func loadRebindState(p repair.Part) (rebindState, error) {
 	return m, err
 }
 
-// Verify proves that what was replaced is gone and that what is there now is the volume. The containers that could not
+// Verify proves that the replaced mounts are gone and that the volume is there now. The containers that could not
 // start are to be waited for. The faults of those that are not are not called healed.
 func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
 	options, err := rebindOptionsOf(request.Values)
@@ -58,7 +58,7 @@ func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request,
 	return h.restarter().Conclude(request, state.Pending, options.Options, proven, state.Left...), nil
 }
 
-// verifyPlaces looks at the places of the plan, and says in a sentence each what was done and is there now.
+// verifyPlaces looks at the places of the plan, and says in a sentence each the deed and the state now.
 func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p repair.Part, state rebindState) ([]string, error) {
 	var results []string
 	var replaced []fault.Action
@@ -98,7 +98,7 @@ func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p repair.Part, state
 	return append(results, did...), nil
 }
 
-// describeReplaced says what an action has replaced or removed, if it has.
+// describeReplaced names the mount that an action has replaced or removed, if it has.
 func describeReplaced(action fault.Action, done fault.Applied) string {
 	text := fmt.Sprintf("replaced the mount at %q", action.Mount.Point)
 	switch {

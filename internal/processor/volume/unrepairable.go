@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// UnrepairableJudge says which volumes are broken and beyond what this package repairs.
+// UnrepairableJudge says which volumes are broken and beyond the repairs of this package.
 type UnrepairableJudge struct {
 	Inspector Inspector
 }
