@@ -4,7 +4,9 @@
 package podstatus
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +61,11 @@ func TestConfigErrors(t *testing.T) {
 		`container has runAsNonRoot and image will run as root (pod: "web_shop(1)", container: app)`: true,
 		`container has runAsNonRoot and image has non-numeric user (node), cannot verify user is non-root (pod: "w_s(1)", container: app)`: true,
 		`container's runAsUser breaks non-root policy (pod: "web_shop(1)", container: app)`:                                                true,
+		`couldn't get secret shop/x, no kubeClient defined`:                                                                                true,
+		`couldn't get configMap shop/x, no kubeClient defined`:                                                                             true,
+		`failed to list services when setting up env vars`:                                                                                 true,
+		`unsupported supplementalGroupsPolicy: Strict`:                                                                                     true,
+		`unable to find target container "app"`:                                                                                            true,
 
 		`failed to prepare subPath for volumeMount "cfg" of container "app"`:              false,
 		`failed to create subPath directory for volumeMount "cfg" of container "app"`:     false,
@@ -79,4 +86,35 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%q: no mount: %v, want %v", message, got, want)
 		}
 	}
+}
+
+// TestReasonsOfKubelets: the table has each error that a kubelet gives as the reason of a waiting container, and few others.
+func TestReasonsOfKubelets(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/kubelet-reasons.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{"SecurityProfileInvalid": true} // of no release in the file
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); fields[0] != "#" {
+			release, reason := fields[0], fields[3]
+			if seen[reason] = true; !hasReason(reason) {
+				t.Errorf("the table lacks %s of %s", reason, release)
+			}
+		}
+	}
+	if len(seen) < 20 {
+		t.Errorf("%d reasons were read", len(seen))
+	}
+	for reason := range waitingReasons {
+		if !seen[reason] {
+			t.Errorf("no kubelet gives the reason %s", reason)
+		}
+	}
+}
+
+func hasReason(reason string) bool {
+	_, ok := waitingReasons[reason]
+	return ok
 }
