@@ -5,6 +5,7 @@ package mountstate
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,9 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
+
+// rounds is a flag: go test ./internal/mountstate -rounds=10000.
+var rounds = flag.Uint64("rounds", 1000, "how many random nodes are classified")
 
 // randomNode is a node that is made of random pods. Each mount is made for a reason, which is its class.
 type randomNode struct {
@@ -172,7 +176,7 @@ func (n *randomNode) addStrays() (strays int) {
 // also by facts that were written down. All are counted once. A node without strays has nothing unknown.
 func TestRandomNodes(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(10_000) {
+	for seed := range *rounds {
 		n := newRandomNode(seed)
 		strays := 0
 		if seed%2 == 1 {
@@ -237,7 +241,7 @@ func (n *randomNode) lose(f *Facts) (lost []string) {
 // once and no other; if they are not found again, each is unknown, also by facts that were written down.
 func TestRandomLinks(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(10_000) {
+	for seed := range *rounds {
 		n := newRandomNode(seed)
 		f := Facts{Mounts: Observe(layout(), mountinfo.NewTable(n.mounts))}
 		f.Pods, f.Links = Desired(layout(), n.sources, now)
