@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,19 +26,23 @@ var sharers = map[string]string{
 	"caller": "one run of a command or of a test, which its user starts", "all": "all: the reason follows",
 }
 
-// bound is the name of a bound: that of a constant, a variable or a field whose name begins with max or limit. A channel or a limiter has that of the function
+// bound is the name of a bound: that of a constant, a variable or a field whose name begins with max or limit, or says how many there are at once, for
+// each other thing, in a page or in a burst. A channel or a limiter has that of the function
 // that makes it.
 type bound struct{ dir, name string }
 
 func (b bound) String() string { return b.dir + " " + b.name }
 
-var boundName = regexp.MustCompile(`^([mM]ax|[lL]imit)[A-Z]`)
+var boundName = regexp.MustCompile(`^([mM]ax|[lL]imit)[A-Z]|AtOnce$|[a-z]Per[A-Z]|Page$|^(page|batch|window|queue)Size$|[bB]urst$`)
+
+// sharing are the packages that divide a bound among namespaces.
+var sharing = []string{`"kubediag.org/kubediag/internal/share"`, `"kubediag.org/kubediag/internal/fairqueue"`}
 
 // bounds finds each bound of the programs, and reports of a work queue whether owners take turns in it: its function gives it a queue or a store
-// of the two packages that have such.
-func bounds(t *testing.T) (found, inTurns map[bound]bool) {
+// of the two packages that have such. shares are the directories whose package uses one of these.
+func bounds(t *testing.T) (found, inTurns map[bound]bool, shares map[string]bool) {
 	t.Helper()
-	found, inTurns = map[bound]bool{}, map[bound]bool{}
+	found, inTurns, shares = map[bound]bool{}, map[bound]bool{}, map[string]bool{"internal/share": true}
 	for _, x := range allSources(t) {
 		if x.test() || x.generated() || !strings.HasPrefix(x.name, "internal/") && !strings.HasPrefix(x.name, "api/") && !strings.HasPrefix(x.name, "cmd/") {
 			continue
@@ -48,6 +53,9 @@ func bounds(t *testing.T) (found, inTurns map[bound]bool) {
 					found[bound{path.Dir(x.name), name.Name}] = true
 				}
 			}
+		}
+		for _, spec := range x.file.Imports {
+			shares[path.Dir(x.name)] = shares[path.Dir(x.name)] || slices.Contains(sharing, spec.Path.Value)
 		}
 		function := ""
 		ast.Inspect(x.file, func(n ast.Node) bool {
@@ -72,7 +80,7 @@ func bounds(t *testing.T) (found, inTurns map[bound]bool) {
 			return true
 		})
 	}
-	return found, inTurns
+	return found, inTurns, shares
 }
 
 // givesTurns reports whether an expression calls fairqueue or share, or is the store that fairqueue.New is given.
@@ -109,7 +117,9 @@ func queueOf(call *ast.CallExpr) string {
 		from, _ := of.X.(*ast.Ident)
 		switch of.Sel.Name {
 		case "NewLimiter":
-			return "limiter"
+			if from != nil && from.Name == "rate" { // another one is made of these, or is a share.Bucket
+				return "limiter"
+			}
 		case "NewTypedWithConfig", "ControllerManagedBy":
 			return "queue"
 		case "New", "NewTyped", "NewUnmanaged", "NewTypedUnmanaged":
@@ -123,14 +133,14 @@ func queueOf(call *ast.CallExpr) string {
 
 // TestEveryBoundNamesItsShare holds that each bound of the programs stands in the file with those who share it, and that the file has no others.
 // A new field, queue or list that is bounded cannot be written without an answer to who can use it up for whom. A work queue in which owners do
-// not take turns cannot be said to be shared.
+// not take turns cannot be said to be shared, nor a bound among namespaces whose package divides nothing.
 func TestEveryBoundNamesItsShare(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(sharesFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, inTurns := bounds(t)
+	found, inTurns, shares := bounds(t)
 	listed := map[bound]bool{}
 	dir, last := "", bound{}
 	for n, line := range strings.Split(string(text), "\n") {
@@ -154,6 +164,8 @@ func TestEveryBoundNamesItsShare(t *testing.T) {
 			t.Errorf("%s: %q shares nothing: who shares %s?", at, kind, row)
 		case strings.HasPrefix(name, "queue in ") && inTurns[row] != (kind != "all"):
 			t.Errorf("%s: %s says %q of %s, and owners take turns in it: %v", at, sharesFile, kind, row, inTurns[row])
+		case kind == "namespace" && !shares[dir]:
+			t.Errorf("%s: namespaces cannot share %s: package %s uses neither internal/share nor internal/fairqueue", at, row, dir)
 		case kind == "all" && len(strings.Fields(reason)) < 3:
 			t.Errorf("%s: a reason is missing why all share %s", at, row)
 		case row.String() < last.String():
