@@ -35,6 +35,9 @@ func TestShowLooksAgain(t *testing.T) {
 	empty := t.TempDir()
 	root.run(t, w.s.program, "", "show", "--kubelet-root="+empty, "1").says(t, 2, filepath.Join(empty, "pods"))
 	w.recover(t, "--yes").says(t, 0, "faults healed.")
+	r = w.run(t, "show", "1") // the numbers went with the last fault
+	r.says(t, 2, "found no fault")
+	r.lacks(t, "gone since that scan")
 	w.run(t, "scan", "--pods="+w.pods).says(t, 0, "nothing broken")
 	r = w.run(t, "show", "1")
 	r.says(t, 2, "found no fault")

@@ -186,7 +186,13 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err := rec.repairAll(ctx, o.change.dataRoot); err != nil {
 		return rec, err
 	}
-	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) { return o.scan.scanSite(ctx, at) })
+	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) {
+		after, err := o.scan.scanSite(ctx, at)
+		if err == nil && len(after.Faults) == 0 && !after.Looked.Interrupted { // of the numbers none is left
+			saveLastScan(after, o.scan.keptFlags())
+		}
+		return after, err
+	})
 	if err == nil {
 		err = rec.finalError(nil, len(args) > 0)
 	}
