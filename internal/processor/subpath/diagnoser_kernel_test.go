@@ -34,7 +34,9 @@ func diagnose(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, change func(*
 		change(&r)
 	}
 	before := s.Mounts()
-	at := func(context.Context, *corev1.Pod) map[string]string { return map[string]string{"pv-1": "/srv/no-such-volume"} }
+	at := func(context.Context, *corev1.Pod) map[string]string {
+		return map[string]string{"pv-1": "/srv/no-such-volume"}
+	}
 	result, err := (&Diagnoser{Pods: pods, Kubelet: s.Node, Sources: subpath.Sources{ClaimPaths: at}}).Run(t.Context(), r)
 	must(t, err)
 	if diff := cmp.Diff(before, s.Mounts()); diff != "" {
