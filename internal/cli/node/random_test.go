@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	randomRounds = flag.Uint64("rounds", 300, "how many random nodes are judged")
+	randomRounds = flag.Uint64("rounds", 1000, "how many random nodes are judged")
 	randomSeed   = flag.Uint64("seed", 0, "the seed of the first random node")
 )
 
