@@ -99,12 +99,16 @@ func lintReports(t *testing.T) map[string]any {
 	return all
 }
 
-// TestDocumentsNameEveryField has no field be read that the page does not describe.
+// TestDocumentsNameEveryField has no field be read that the pages do not describe.
 func TestDocumentsNameEveryField(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(schematest.Dir, "node.md"))
-	if err != nil {
-		t.Fatal(err)
+	var page []byte
+	for _, name := range []string{"node.md", "node-json.md"} {
+		text, err := os.ReadFile(filepath.Join(schematest.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = append(page, text...)
 	}
 	var names func(schema map[string]any)
 	names = func(schema map[string]any) {
@@ -114,7 +118,7 @@ func TestDocumentsNameEveryField(t *testing.T) {
 		properties, _ := schema["properties"].(map[string]any)
 		for name, inner := range properties {
 			if !strings.Contains(string(page), "`"+name+"`") && !strings.Contains(string(page), `"`+name+`"`) {
-				t.Errorf("the page does not name the field %s", name)
+				t.Errorf("the pages do not name the field %s", name)
 			}
 			names(inner.(map[string]any))
 		}
