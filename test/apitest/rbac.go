@@ -34,7 +34,7 @@ func (e *Env) Limited(t testing.TB, part, namespace string) *rest.Config {
 		}
 		objects = append(objects, Objects(t, string(text))...)
 	}
-	user := part + "-" + namespace
+	user := "system:serviceaccount:" + namespace + ":kubediag-" + part // policies know such names
 	for _, role := range objects {
 		if !strings.HasSuffix(role.GetKind(), "Role") {
 			continue
