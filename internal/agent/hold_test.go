@@ -211,9 +211,10 @@ func TestFailureCountsForItsVolume(t *testing.T) {
 	t.Parallel()
 	reader := &onePodReader{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
 	fresh := &guard.Freshness{}
-	_, err := fresh.Follow(&cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	follower := fresh.Follow(&cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 		return watch.NewFake(), nil
-	}}).Watch(metav1.ListOptions{})
+	}})
+	_, err := cache.ToListerWatcherWithContext(follower).WatchWithContext(t.Context(), metav1.ListOptions{})
 	if fresh.Answered(); err != nil {
 		t.Fatal(err)
 	}

@@ -186,17 +186,20 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err := rec.repairAll(ctx, o.change.dataRoot); err != nil {
 		return rec, err
 	}
-	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) {
-		after, err := o.scan.scanSite(ctx, at)
-		if err == nil && len(after.Faults) == 0 && !after.Looked.Interrupted { // of the numbers none is left
-			saveLastScan(after, o.scan.keptFlags())
-		}
-		return after, err
-	})
+	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) { return o.scan.scanAgain(ctx, at) })
 	if err == nil {
 		err = rec.finalError(nil, len(args) > 0)
 	}
 	return rec, cmp.Or(verb.Write(output, view.Text(rec.resultText())), err)
+}
+
+// scanAgain is the scan after repairs. If no fault is left, the numbers of the last scan go.
+func (o scanOptions) scanAgain(ctx context.Context, at scanSite) (*scanReport, error) {
+	after, err := o.scanSite(ctx, at)
+	if err == nil && len(after.Faults) == 0 && !after.Looked.Interrupted {
+		saveLastScan(after, o.keptFlags())
+	}
+	return after, err
 }
 
 // faultChoice is what the arguments of recover mean.
