@@ -16,11 +16,10 @@ import (
 // and so are the binds of it.
 func judgeAnswers(state mount.State, a *answers) (Verdict, string) {
 	bind := a.Bind
+	if why := a.judgedWithVolume(); why != "" {
+		return OfVolume, why
+	}
 	switch {
-	case a.OfVolume && (a.Volume.State != probe.Alive || a.Volume.Bindable == probe.No || !a.onVolume()):
-		return OfVolume, "the volume is judged as a whole"
-	case a.VolumeGone && (bind.State == probe.Disconnected || bind.State == probe.Hung):
-		return OfVolume, "its volume is not mounted any more, and the bind is judged as the last mount of that"
 	case a.Volume != nil && a.Volume.State != probe.Alive:
 		return Unproven, fmt.Sprintf("the mount at %q, which its source lies on, could not be judged: %s", a.Volume.ID.Point, describeAnswer(*a.Volume))
 	case bind.State == probe.Missing:
@@ -44,6 +43,17 @@ func judgeAnswers(state mount.State, a *answers) (Verdict, string) {
 			strings.Join(bind.Evidence, "; "))
 	}
 	return Alive, "the source is alive"
+}
+
+// judgedWithVolume says why the family of volumes judges the bind; empty: it does not.
+func (a *answers) judgedWithVolume() (why string) {
+	switch {
+	case a.OfVolume && (a.Volume.State != probe.Alive || a.Volume.Bindable == probe.No || !a.onVolume()):
+		return "the volume is judged as a whole"
+	case a.VolumeGone && (a.Bind.State == probe.Disconnected || a.Bind.State == probe.Hung):
+		return "its volume is not mounted any more, and the bind is judged as the last mount of that"
+	}
+	return ""
 }
 
 // onVolume reports whether the bind is of the file system of the volume, as far as it was seen.
