@@ -61,7 +61,7 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"show of nothing":          {args: []string{"show"}, want: "show: N|NAME is missing, see kubediag show --help"},
 		"explain of what is none":  {args: []string{"explain", "nope"}, want: `explain: "nope": is none of DeletedVolumeSource`},
 		"value of a flag":          {args: []string{"scan", "--watch=x"}, want: "kubediag: scan: invalid argument \"x\" for \"--watch\" flag"},
-		"format":                   {args: []string{"scan", "-o", "xml"}, want: `must be "text" or "json"`},
+		"format":                   {args: []string{"scan", "-o", "xml"}, want: `must be "text", "json" or "html"`},
 		"format of features":       {args: []string{"features", "-o", "xml"}, want: `must be "text" or "json"`},
 		"pid is no number":         {args: []string{"scan", "--kubelet-pid", "x"}, want: "--kubelet-pid"},
 		"pid is negative":          {args: []string{"scan", "--kubelet-pid", "-1"}, want: "--kubelet-pid=-1: must not be negative"},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -149,7 +150,11 @@ func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 			t.Errorf("plan %+v, refusals %q, %d layers", actions, refusals, s.layers())
 		}
 	}
-	check(fault.NodeMount, "umount -- "+fault.Quote(s.at))
+	check(fault.NodeMount, "start the program that mounts it first, then unmount it")
+	_, stays := s.only()
+	if !slices.ContainsFunc(fault.Known().Advise(stays, fault.Caller{}).Commands, func(c fault.Command) bool { return c.Line == "umount -- "+fault.Quote(s.at) }) {
+		t.Errorf("commands %+v, want the line that unmounts it", fault.Known().Advise(stays, fault.Caller{}).Commands)
+	}
 	s.deletePod()
 	end := s.podProcess()
 	check(fault.PodGoes, "which is in a control group of the pod")
