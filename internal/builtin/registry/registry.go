@@ -86,8 +86,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 	inspector := d.Devices
 	if inspector == nil {
 		inspector = &devicefault.Inspector{
-			Kubelet: d.Kubelet, Finder: &devholder.Finder{Runner: runner}, Runtime: d.Owners, Pods: d.Pods,
-			Runner: runner,
+			Kubelet: d.Kubelet, Finder: &devholder.Finder{Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
 		}
 	}
 	if d.Orphans == nil {
@@ -102,14 +101,12 @@ func New(d Deps) (*pipeline.Registry, error) {
 		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet, Pods: d.Pods},
 		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet, Sources: binds},
 		remount:      &subpath.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime, Sources: binds},
-		volumes: &volume.Diagnoser{
-			Pods: d.Pods, Inspector: d.Volumes, Exits: exits, Connections: d.Connections,
-		},
-		rebind:  &volume.RebindRecoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
-		evict:   &volume.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volume.UnrepairableJudge{Inspector: d.Volumes}, Allowed: d.Evictor != nil},
-		held:    &device.Diagnoser{Inspector: inspector},
-		release: &device.ReleaseRecoverer{Inspector: inspector},
-		orphans: &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
+		volumes:      &volume.Diagnoser{Pods: d.Pods, Inspector: d.Volumes, Exits: exits, Connections: d.Connections},
+		rebind:       &volume.RebindRecoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
+		evict:        &volume.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volume.UnrepairableJudge{Inspector: d.Volumes}, Allowed: d.Evictor != nil},
+		held:         &device.Diagnoser{Inspector: inspector},
+		release:      &device.ReleaseRecoverer{Inspector: inspector},
+		orphans:      &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
 		surplus: &nodemount.Diagnoser{Inspector: surplus}, unstack: &nodemount.Recoverer{Inspector: surplus},
 	}
 	families := p.families(fault.Known())
