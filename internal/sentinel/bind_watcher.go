@@ -65,7 +65,7 @@ type bindWatcher struct {
 
 // newBindWatcher watches the binds of a kubelet. asksOnly: only those whose file systems are asked.
 func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnly bool) (*bindWatcher, error) {
-	sources, err := newSourceWatcher()
+	sources, err := newSourceWatcher(s.watches)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,8 @@ func (f *bindFixture) start(t testing.TB) (stop func()) {
 		})
 	}
 	t.Cleanup(stop)
-	f.waitFor(t, "to see the binds", func(s Status) bool { return s.Watching && s.Binds > 0 && s.Unwatched == 0 })
+	unwatched := map[bool]int{true: 1}[f.sentinel.watches > 0]
+	f.waitFor(t, "to see the binds", func(s Status) bool { return s.Watching && s.Binds > unwatched && s.Unwatched == unwatched })
 	return stop
 }
 
@@ -380,6 +381,24 @@ func TestRepairLimitOfChangingSource(t *testing.T) {
 	if took := time.Since(began); took < repairRefill {
 		t.Errorf("%d repairs took %s, want at least %s", repairBurst+1, took, repairRefill)
 	}
+}
+
+// TestBindsBeyondTheWatchesArePolled: the watches are for one bind alone. The other one has none, and is repaired all the same.
+func TestBindsBeyondTheWatchesArePolled(t *testing.T) {
+	f := newBindFixture(t, Automatic)
+	other := kubelettest.NewPod()
+	other.UID, other.Name = "other", "other"
+	f.addSubPath(other, "configmap")
+	f.put(other)
+	f.sentinel.watches = partOfWatches * watchesPerBind
+	f.start(t)
+	f.updateConfigMap()
+	f.Update(other, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
+	f.expectInAnyOrder(t, []string{
+		"found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>",
+		"found StaleSubPath in app of other at 0", "repaired StaleSubPath in app of other: <nil>",
+	})
+	f.waitFor(t, "for no fault to be present", func(s Status) bool { return s.Present[fault.StaleSubPath] == 0 && s.Unwatched == 1 })
 }
 
 // TestAttributeChangesHideNoFault replaces a source while its attributes change in a loop.

@@ -147,6 +147,9 @@ type Sentinel struct {
 	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.
 	Changed func()
 
+	// watches is how many inotify watches root has; 0: ask the kernel.
+	watches int
+
 	mu      sync.Mutex
 	reports [sourceCount]report // by source
 }

@@ -4,6 +4,7 @@
 package sentinel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -67,8 +68,8 @@ type subscription struct {
 	name string
 }
 
-// newSourceWatcher starts to read events. The caller closes it.
-func newSourceWatcher() (*sourceWatcher, error) {
+// newSourceWatcher starts to read events. root has so many watches; 0: as the kernel says. The caller closes it.
+func newSourceWatcher(watches int) (*sourceWatcher, error) {
 	inotify, err := sys.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("make inotify instance: %w", err)
@@ -76,7 +77,7 @@ func newSourceWatcher() (*sourceWatcher, error) {
 	s := &sourceWatcher{
 		inotify: inotify, events: make(chan []sys.Event), stop: make(chan struct{}),
 		subscriptions: map[int][]subscription{}, watches: map[*bind][]int{},
-		room: share.Room{Places: watchedBinds(maxUserWatches())}, owners: map[*bind]share.Owner{},
+		room: share.Room{Places: watchedBinds(cmp.Or(watches, maxUserWatches()))}, owners: map[*bind]share.Owner{},
 	}
 	go s.readEvents()
 	return s, nil
