@@ -89,7 +89,7 @@ func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.
 }
 
 // mustRun reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the
-// spec does, and the manager says of one that waits that it has no place yet.
+// spec does, and the manager writes NoPlace into a Diagnosis that waits.
 func (r *reconciler) mustRun(d *v1.Diagnosis) bool {
 	return !d.Ended() && !d.HasNoPlace() && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
 }

@@ -111,7 +111,7 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 		"going away":       {func(d *v1.Diagnosis) { d.DeletionTimestamp = &now }, 0},
 		"for another node": {func(d *v1.Diagnosis) { d.Spec.NodeName = "n2" }, 0},
 		"for no node":      {func(d *v1.Diagnosis) { d.Spec.NodeName = "" }, 0},
-		"without a place": {func(d *v1.Diagnosis) { // whatever its label says
+		"without a place": {func(d *v1.Diagnosis) { // its label names this node
 			d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: v1.ReasonNoPlace}}
 		}, 0},
 		"of another's name": {func(d *v1.Diagnosis) { d.Name = "other" }, 0},

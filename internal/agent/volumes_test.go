@@ -154,7 +154,7 @@ func TestPersistentVolumesOfAPod(t *testing.T) {
 	}
 }
 
-// TestClaimPaths are those of volumes on the node. One that is bound to a claim of another namespace is none of the pod.
+// TestClaimPaths are those of volumes on the node. A volume that is bound to a claim of another namespace is not the pod's.
 func TestClaimPaths(t *testing.T) {
 	t.Parallel()
 	server := &claimServer{claims: map[string]corev1.PersistentVolumeClaim{}, volumes: map[string]corev1.PersistentVolumeSpec{}}

@@ -50,7 +50,7 @@ func TestStatesAreThoseOfTheNewestContainers(t *testing.T) {
 	}
 }
 
-// TestRunningContainers lists those of the wanted pods that run, with their mounts and their first process, and not one that has gone meanwhile.
+// TestRunningContainers lists the running containers of the wanted pods, with their mounts and their first process. A container that ends meanwhile is left out.
 func TestRunningContainers(t *testing.T) {
 	t.Parallel()
 	const running = runtimeapi.ContainerState_CONTAINER_RUNNING

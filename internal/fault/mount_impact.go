@@ -27,7 +27,7 @@ type MountImpact struct {
 	Daemons       []ServingDaemon `json:"daemons,omitempty"`
 	DaemonUnknown string          `json:"daemonUnknown,omitempty"`
 	Returns       Return          `json:"returns"`
-	// UnmountRefusal says why the volume cannot be unmounted now; empty: nothing that was looked at speaks against it.
+	// UnmountRefusal says why the volume cannot be unmounted now; empty: no obstacle was seen.
 	UnmountRefusal string `json:"unmountRefusal,omitempty"`
 }
 

@@ -115,7 +115,7 @@ func impactReports() map[string]impactView {
 	return views
 }
 
-// TestImpactScreens keeps the screens as they are, and none of their lines is too wide.
+// TestImpactScreens compares the screens with golden files, and holds their lines to the width.
 func TestImpactScreens(t *testing.T) {
 	t.Parallel()
 	for name, view := range impactReports() {

@@ -174,7 +174,7 @@ func (s *pageServer) act(w http.ResponseWriter, r *http.Request, do func(*http.R
 	http.Redirect(w, r, path.Join("/diagnosis", d.Namespace, d.Name), http.StatusSeeOther)
 }
 
-// serveEvents sends a line for each change, and now and then one that says nothing.
+// serveEvents sends an event for each change, and a comment at each interval of keepAlive, so that the connection stays.
 func (s *pageServer) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(w)

@@ -30,7 +30,7 @@ func addGaps(p *render.Page, gaps []mountstate.Gap) {
 	}
 }
 
-// gapLines say which places could not be looked at or judged, and what the result rests on.
+// gapLines name the places that could not be looked at or judged, and the assumptions behind the result.
 func (v scanView) gapLines() (lines []string) {
 	for _, u := range v.Looked.Unproven {
 		lines = append(lines, "Not judged: "+u.String())

@@ -67,7 +67,7 @@ func TestPagesAreSmall(t *testing.T) {
 	}
 }
 
-// TestReviewPage: a page of show names the faults that are gone, and offers no command with an effect for one that may be gone.
+// TestReviewPage: a page of show names the faults that are gone, and offers no command with an effect for a fault that may be gone.
 func TestReviewPage(t *testing.T) {
 	t.Parallel()
 	report := manyFaults(2, fault.HungMount)

@@ -96,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, was); err != nil || !was.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if was.Settled() { // one that was refused goes when it has expired, if it belongs to no Diagnosis
+	if was.Settled() { // a refused request without a Diagnosis goes when it has expired
 		if len(was.Owners()) > 0 {
 			return reconcile.Result{}, nil
 		}
