@@ -50,7 +50,8 @@ func TestStatesAreThoseOfTheNewestContainers(t *testing.T) {
 	}
 }
 
-// TestRunningContainers lists the running containers of the wanted pods, with their mounts and their first process. A container that ends meanwhile is left out.
+// TestRunningContainers lists the running containers of the wanted pods, with their mounts and their first process. A container that ends
+// meanwhile is left out.
 func TestRunningContainers(t *testing.T) {
 	t.Parallel()
 	const running = runtimeapi.ContainerState_CONTAINER_RUNNING

@@ -119,8 +119,8 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 	return "", nil
 }
 
-// others returns the other Diagnoses that have a place of a limit. The author of a Diagnosis may have written its label: for one that is bound and
-// not started, only those count that have started, or are older.
+// others returns the other Diagnoses that have a place of a limit. The author of a Diagnosis may have written its label: for a bound Diagnosis that has
+// not started, only Diagnoses count that have started, or are older.
 func (r *Reconciler) others(ctx context.Context, d *v1.Diagnosis, limit string) (map[types.UID]*v1.Diagnosis, error) {
 	var list v1.DiagnosisList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{boundIndex: limit}, client.UnsafeDisableDeepCopy); err != nil {
