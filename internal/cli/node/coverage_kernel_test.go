@@ -43,9 +43,9 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 	for _, c := range []struct {
 		args    []string
 		clean   string // what root is told where all is well
-		partial string
+		partial string // devices that others have mounted elsewhere are not judged: the sentence says so then
 	}{
-		{[]string{"scan", "--kubelet-root", root}, "nothing broken. ", "nothing broken in what was looked at. "},
+		{[]string{"scan", "--kubelet-root", root}, "nothing broken. ", "nothing broken in what "},
 		{[]string{"scan", "-o", "json", "--kubelet-root", root}, `"denied": 0,`, `"faults": [],`},
 		{[]string{"holders", "--kubelet-root", root}, "Every device ", " processes, and what only they have mounted: user 65534 may not look into them: "},
 		{[]string{"probe", root}, "Alive\n", "Alive, but whether a container could be started with it is not known\n"},
