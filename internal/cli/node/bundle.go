@@ -108,7 +108,7 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command) error {
 	return errors.Join(verb.Write(cmd.OutOrStdout(), describeBundle(content, o.file, size)), failed)
 }
 
-// describeBundle says what was written.
+// describeBundle lists the contents of the file for people, with the entries that were left out.
 func describeBundle(b *bundle.Bundle, name string, size int64) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Wrote %s: %s, %d KiB.\n", printable.Quoted(name), verb.Plural(len(b.Manifest.Entries), "entry", "entries"), (size+1023)>>10)

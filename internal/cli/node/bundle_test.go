@@ -78,7 +78,7 @@ func writeBundle(t testing.TB, has nodeRecording) *bundle.Bundle {
 	return c.Bundle
 }
 
-// TestScanFromABundle: what the bundle has no evidence of was not looked at.
+// TestScanFromABundle: without evidence in the bundle, a search counts as not made.
 func TestScanFromABundle(t *testing.T) {
 	t.Parallel()
 	s, err := scanOfBundle(writeBundle(t, aRecording()))
@@ -149,7 +149,7 @@ func TestFromFlags(t *testing.T) {
 	}
 }
 
-// TestCollectionIsClean: credentials and what a terminal would act on are taken out of all text.
+// TestCollectionIsClean: credentials and control characters are taken out of all text.
 func TestCollectionIsClean(t *testing.T) {
 	t.Parallel()
 	c := &bundleCollection{Bundle: &bundle.Bundle{}}

@@ -34,7 +34,7 @@ import (
 	"kubediag.org/kubediag/internal/redact"
 )
 
-// Bounds of what is collected beside the evidence.
+// Bounds of the entries beside the evidence.
 const (
 	maxTables       = 64   // mount tables of other namespaces
 	maxNamespaces   = 4096 // that are listed
@@ -70,7 +70,7 @@ func (c *bundleCollection) addJSON(name, about string, v any) {
 	c.addText(name, about, string(text)+"\n")
 }
 
-// addEvidence adds what the node has answered.
+// addEvidence adds the answers of the node.
 func (c *bundleCollection) addEvidence(has nodeRecording) {
 	c.addJSON(nodeEntry, "what the scan has to know beside the evidence", has.node)
 	for _, s := range searches.All() {
@@ -80,7 +80,8 @@ func (c *bundleCollection) addEvidence(has nodeRecording) {
 	}
 }
 
-// addPods adds the specs that were given: the part that a scan rests on or, if whole is set, all but what may be a credential.
+// addPods adds the specs that were given: the part that a scan rests on or, if whole is set, all of them without possible
+// credentials.
 func (c *bundleCollection) addPods(specs podFile, n nodeRecord, whole bool) {
 	if specs == nil {
 		c.Omit(podsEntry, "no specs of pods were given (--pods)")
@@ -105,7 +106,7 @@ func (c *bundleCollection) addPods(specs podFile, n nodeRecord, whole bool) {
 	c.addJSON(podsEntry, "specs and status of the pods of this node", l)
 }
 
-// addNode adds mount tables, namespaces, devices, and what the kernel can do.
+// addNode adds mount tables, namespaces, devices, and the features of the kernel.
 func (c *bundleCollection) addNode(ctx context.Context, has nodeRecording) {
 	c.addJSON("features.json", "what this kernel can do", probeFeatures(sys.Features()))
 	if text, err := c.scan.node.ReadMounts(); err != nil {

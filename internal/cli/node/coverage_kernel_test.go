@@ -27,7 +27,7 @@ import (
 
 // devicesElsewhere reports whether a scan finds block devices that are mounted in other mount namespaces alone.
 func devicesElsewhere(program, root string) bool {
-	out, _ := exec.Command(program, "scan", "-o", "json", "--kubelet-root", root).Output() // its status is that of what it finds
+	out, _ := exec.Command(program, "scan", "-o", "json", "--kubelet-root", root).Output() // its exit code depends on the faults
 	return bytes.Contains(out, []byte(`"devicesElsewhere": `)) && !bytes.Contains(out, []byte(`"devicesElsewhere": 0,`))
 }
 

@@ -26,7 +26,7 @@ import (
 // maxLineBytes bounds how much of a line is held at once, in bytes. A longer one is decoded in pieces.
 const maxLineBytes = 1 << 20
 
-// continuedMark begins each further line of what was one line of the log, so that none can pass for another entry.
+// continuedMark begins each further line of one line of the log, so that it cannot pass for another entry.
 const continuedMark = "\n    "
 
 // NewDecodeCommand makes the verb decode.

@@ -68,7 +68,7 @@ func TestDecodeText(t *testing.T) {
 	}
 }
 
-// decodedObjects reads what was written as JSON, an object a line.
+// decodedObjects reads the output of decode as JSON, an object a line.
 func decodedObjects(t testing.TB, written string) []decodedLine {
 	t.Helper()
 	var found []decodedLine

@@ -153,7 +153,7 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 	return o.finish(cmd, diagnosis, story, gaps)
 }
 
-// finish writes the Diagnosis and what was not looked at, and says how the verb ends.
+// finish writes the Diagnosis and the gaps of the look, and returns the error with which the verb ends.
 func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosisPrinter, gaps []mountstate.Gap) error {
 	if err := o.printDiagnosis(cmd, d, s); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 	return unseenError(gaps)
 }
 
-// diagnosisPrinter is what people read of the Diagnosis.
+// story makes the printer of the Diagnosis for people. With JSON or YAML it prints nothing.
 func (o diagnoseOptions) story(w io.Writer) *diagnosisPrinter {
 	s := &diagnosisPrinter{view: scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.scan.verbose}, out: w}
 	if o.output != verb.Text {
@@ -197,7 +197,7 @@ func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, stor
 	return engine.repairDiagnosis(ctx, o.spec(), diagnosis.Status.Plan.Hash, root, story)
 }
 
-// printDiagnosis writes the Diagnosis, or what came of it.
+// printDiagnosis writes the Diagnosis as JSON or YAML, or its conclusion as text.
 func (o diagnoseOptions) printDiagnosis(cmd *cobra.Command, diagnosis *v1.Diagnosis, story *diagnosisPrinter) error {
 	switch output := cmd.OutOrStdout(); o.output {
 	case verb.JSON:
@@ -253,7 +253,7 @@ func (p *diagnosisPrinter) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) 
 // operationWords take the place of the phase of an operation with such a reason.
 var operationWords = map[string]string{v1.ReasonNothingRepaired: "Left alone", v1.ReasonNotJudged: "Not judged"}
 
-// ActionEnded prints what became of an action.
+// ActionEnded prints the phase of an action and its message.
 func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
 	text := a.Kind + " " + a.Target
 	if a.Message != "" {
@@ -262,7 +262,7 @@ func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.Act
 	p.printText(p.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
 }
 
-// conclusionText is the report: faults, the plan, the result, and what to type.
+// conclusionText is the report: faults, the plan, the result, and the command that carries the plan out.
 func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) string {
 	var text strings.Builder
 	for _, f := range diagnosis.Status.Faults {

@@ -123,7 +123,7 @@ func nodeNameOf(specs podFile) string {
 	return name
 }
 
-// loadShipped takes in what ships.
+// loadShipped adds the Operations and OperationSets that kubediag ships.
 func (e *localEngine) loadShipped() error {
 	all, err := manifests.Read[v1.Operation](operations.Files, "Operation")
 	sets, errSets := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
@@ -214,8 +214,8 @@ func (e *localEngine) planDiagnosis(
 	return d, planned, err
 }
 
-// repairDiagnosis runs a Diagnosis that may change what its plan says, if that has this hash; with an empty hash, any
-// plan.
+// repairDiagnosis runs a Diagnosis that may carry out its plan if the plan has this hash. With an empty hash it may carry
+// out any plan.
 func (e *localEngine) repairDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, hash string, r *repairRoot, o pipeline.Observer) (*v1.Diagnosis, error) {
 	spec.Mode, spec.PlanHash = v1.ModeRecover, hash
 	return e.runDiagnosis(ctx, spec, pipeline.Options{DataRoot: filepath.Join(r.dir, ownDirName), Exclusive: r.holdLock, Observer: o})

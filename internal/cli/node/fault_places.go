@@ -69,7 +69,7 @@ func placesInOrder(faults []scanFault) (all []faultPlace) {
 	return all
 }
 
-// subjectKey is what the fault hurts, as far as faults of the same are one place: a device, or a workload.
+// subjectKey names the device or the workload that the fault hurts. Faults with one key may share a place.
 func (f *scanFault) subjectKey() string {
 	if f.ofDevice() {
 		return "device " + cmp.Or(f.Details.Device, f.Mount.Device)
@@ -89,7 +89,7 @@ func compareFaults(a, b *scanFault) int {
 		cmp.Compare(a.Mount.Namespace, b.Mount.Namespace), cmp.Compare(a.Mount.ID, b.Mount.ID))
 }
 
-// comparePlaces puts what hurts most first, and of that what hurts most pods.
+// comparePlaces puts the places with the worst impact first, and of those the places with the most pods.
 func comparePlaces(a, b faultPlace) int {
 	x, y := a.faults[0], b.faults[0]
 	return cmp.Or(impactRank(x.Impact)-impactRank(y.Impact), spreadRank(x)-spreadRank(y),
@@ -97,7 +97,8 @@ func comparePlaces(a, b faultPlace) int {
 		cmp.Compare(x.Heal, y.Heal), cmp.Compare(x.Details.Driver, y.Details.Driver))
 }
 
-// spreadRank puts first what hurts others, too: all that touches a mount that hangs waits, the kubelet among them.
+// spreadRank puts faults first that hurt other processes, too: each process that touches a hanging mount waits, also the
+// kubelet.
 func spreadRank(f *scanFault) int {
 	if fault.Known().Entry(f.Code).Breaks == fault.BreaksCallers {
 		return 0

@@ -45,14 +45,14 @@ type featureReport struct {
 	Backends     []chosenBackend `json:"backends"`
 }
 
-// featureAnswer is what a probe says.
+// featureAnswer is the answer of one probe.
 type featureAnswer struct {
 	Name string `json:"name"`
 	// Answer is "yes", "no" or "failed".
 	Answer string `json:"answer"`
 	// MinimumKernel is the first mainline version that has it.
 	MinimumKernel string `json:"minimumKernel"`
-	// Without is what kubediag does if it is missing.
+	// Without is the way that kubediag takes if it is missing.
 	Without string `json:"without"`
 	// Error is why the answer is "failed".
 	Error string `json:"error,omitempty"`
@@ -90,8 +90,8 @@ func probeFeature(f *sys.Feature) featureAnswer {
 	return a
 }
 
-// chosenBackends says what packages mountns and mount choose where a feature is there, or not. If that is unknown, this
-// caller uses the way without the feature, and another caller may use the other.
+// chosenBackends lists the backends that packages mountns and mount choose by the features of the kernel. If a feature is
+// unknown, this caller uses the backend without it, and another caller may use the other.
 func chosenBackends(probe func(*sys.Feature) error) []chosenBackend {
 	choose := func(purpose string, yes, no chosenBackend, needs ...*sys.Feature) chosenBackend {
 		refused := false

@@ -112,7 +112,7 @@ func podSpecsOf(b *bundle.Bundle) (podFile, error) {
 	return specs, nil
 }
 
-// bundleHeading is the line above what was found in a bundle.
+// bundleHeading is the line above the findings of a bundle.
 func bundleHeading(node string, made time.Time) string {
 	return printable.Line(fmt.Sprintf("On node %s: from the bundle that was made on %s at %s.", node, node, made.Format(time.RFC3339))) + "\n"
 }

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/render"
 )
 
-// asRootRemedy is what to do if the look was not complete.
+// asRootRemedy is the advice after an incomplete look.
 const asRootRemedy = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
 
 // addGaps adds lines to a report.
@@ -53,14 +53,14 @@ func (v scanView) gapLines() (lines []string) {
 	return lines
 }
 
-// errUnseen is how a verb ends that could not look at everything. By then the verb has written what it has seen, and
-// what not.
+// errUnseen is the error of a verb that could not look at everything. By then the verb has written its findings and its
+// gaps.
 var errUnseen = errors.New("not everything was looked at, so there may be faults that were not seen")
 
 // errUnjudged is how a verb ends that has found a place and does not know its state.
 var errUnjudged = errors.New("not everything could be judged, so there may be faults that were not seen")
 
-// unseenError is errUnseen with what to do; nil if there are no gaps.
+// unseenError is errUnseen with the first remedy of the gaps; nil if there are no gaps.
 func unseenError(gaps []mountstate.Gap) error {
 	if len(gaps) == 0 {
 		return nil
@@ -73,12 +73,12 @@ func unseenError(gaps []mountstate.Gap) error {
 	return fmt.Errorf("%w: %s", errUnseen, gaps[0])
 }
 
-// processesHidden reports whether this process lacks the privileges to see what others do. Then nothing that was not
-// found is known not to be there, and what was found may be only part of the truth.
+// processesHidden reports whether this process lacks the privileges to see the mounts and files of other processes. Then an
+// empty result proves nothing, and a finding may be only part of the truth.
 var processesHidden = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 
-// hiddenProcessGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, pids
-// are those of them that are known, partial is how many mount namespaces were seen in part.
+// hiddenProcessGaps are the gaps of a look at other processes. denied counts the processes that could not be read, pids are
+// those of them whose ids are known, and partial counts the mount namespaces that were read in part.
 func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []mountstate.Gap) {
 	switch visibility, err := sys.ProcVisibility(); {
 	case err != nil:
@@ -108,8 +108,8 @@ func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []mountstate.G
 // maxShownProcesses is how many processes a command names that shows why they do not answer. Others are like them.
 const maxShownProcesses = 8
 
-// showProcesses is for a caller with every privilege, who can do no more than look at what processes wait for. It is
-// empty without processes.
+// showProcesses is the remedy for a caller with every privilege: a command that shows where the processes wait. It is empty
+// without processes.
 func showProcesses(pids []int) string {
 	if len(pids) == 0 {
 		return ""

@@ -179,7 +179,7 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 // neverKubelets is why a device is in use that a process has mounted by itself: as for the diagnoser, that is no fault.
 const neverKubelets = "none of its mounts is a copy of one of the kubelet's"
 
-// deviceUseOf is what is told about a case.
+// deviceUseOf is the report about one device.
 func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage) (deviceUse, error) {
 	why, err := l.inUseReasons(ctx, usage, maxStackDepth)
 	if err != nil {
@@ -245,7 +245,7 @@ func (l *holderInspection) inUseThroughStack(ctx context.Context, node string, d
 	return why, err
 }
 
-// coverageFrom says where it was looked from, what was not looked at, and how long it took.
+// coverageFrom returns the kubelet and mount namespace of the look, its gaps, and how long it took.
 func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) (coverageOrigin, error) {
 	ns, err := l.node.Namespace()
 	if err != nil {

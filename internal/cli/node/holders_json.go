@@ -38,11 +38,11 @@ type abandonedReport struct {
 // deviceUse is a device and who uses it.
 type deviceUse struct {
 	Device useDevice `json:"device"`
-	// Busy is what the kernel says.
+	// Busy is the kernel's answer to a claim of the device. Without an answer it is whether a holder was found.
 	Busy bool `json:"busy"`
 	// Holders and Hidden are never null.
 	Holders []useHolder `json:"holders"`
-	// Hidden is what may hold the device unseen, where what was found does not explain that it is busy.
+	// Hidden lists possible unseen holders, if the holders that were found do not explain that it is busy.
 	Hidden []string       `json:"hidden"`
 	Looked holderCoverage `json:"looked"`
 	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders
@@ -95,7 +95,7 @@ type useHolder struct {
 	Kind string `json:"kind"`
 	// MountNamespace is an inode number. It is 0 if the holder is no mount, and the mount of its file is not known.
 	MountNamespace uint64 `json:"mountNamespace"`
-	// PIDs is never null. Command is what the first of them calls itself.
+	// PIDs is never null. Command is the name that the first of them has given itself.
 	PIDs    []int  `json:"pids"`
 	Command string `json:"command,omitempty"`
 	// MountPoint is of the holder if it is a mount, else of the mount by which it has its file.
@@ -104,7 +104,7 @@ type useHolder struct {
 	// Mount is there for mounts only, Path for all others: a file, or a node.
 	Mount *scanMount `json:"mount,omitempty"`
 	Path  string     `json:"path,omitempty"`
-	// KeptBy is what keeps the mount namespace alive, inhabited whether that is nothing but processes in it.
+	// KeptBy describes the holders of the mount namespace. inhabited is whether they are processes in it and no others.
 	KeptBy    string `json:"keptBy,omitempty"`
 	inhabited bool
 	useOrigin
@@ -117,7 +117,7 @@ type useContainer struct {
 	Container   string  `json:"container"`
 	ContainerID string  `json:"containerID,omitempty"`
 	Image       string  `json:"image,omitempty"`
-	// Workload is what made the pod.
+	// Workload is the controller that made the pod.
 	Workload string `json:"workload,omitempty"`
 	// Since is when the container was made.
 	Since *time.Time `json:"since,omitempty"`
@@ -125,8 +125,8 @@ type useContainer struct {
 
 // useOrigin is how a copy of a mount came into a container.
 type useOrigin struct {
-	// HostPath is the same directory on the host, Volume the volume that was mounted there, and VolumeMount what has
-	// carried the mount into the container.
+	// HostPath is the same directory on the host, and Volume the volume that was mounted there. VolumeMount has carried the
+	// mount into the container.
 	HostPath    string       `json:"hostPath,omitempty"`
 	Volume      string       `json:"volume,omitempty"`
 	VolumeMount *volumeMount `json:"volumeMount,omitempty"`
@@ -137,7 +137,7 @@ type useOrigin struct {
 // useVerdict says if a holder may be removed.
 type useVerdict struct {
 	Detail string `json:"detail,omitempty"`
-	// Inferred is whether this was concluded from what is no longer there.
+	// Inferred is whether this was concluded from a path that no longer exists.
 	Inferred bool `json:"inferred,omitempty"`
 	// Blocks is whether the kernel refuses to unmount the mount that was named because of it.
 	Blocks bool `json:"blocks,omitempty"`
@@ -155,8 +155,8 @@ type volumeMount struct {
 	MountPropagation string `json:"mountPropagation"`
 }
 
-// newDeviceUse takes over what was found; inUseReasons is why the device is in use as it should be. It is an error
-// where the kernel could not be asked and nothing was found: that says nothing.
+// newDeviceUse makes the report of a device from its usage. inUse has the reasons why the device is in use as it should be.
+// If the kernel gave no answer and no holder was found, it is an error, because such a report proves nothing.
 func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 	u := deviceUse{Busy: usage.Busy, Holders: []useHolder{}, Hidden: append([]string{}, usage.Hidden...), Looked: holderCoverage{
 		namespaceCoverage: newLookedThrough(usage.Coverage.Mounts), processCoverage: newLookedInto(usage.Coverage),
@@ -228,8 +228,8 @@ func newUseHolder(h device.HolderInfo) useHolder {
 	return u
 }
 
-// holderCoverage is what holders has looked at. If no device was named, the whole says where it looked from and what it
-// passed through. Each device then says what was looked into because of it.
+// holderCoverage is the coverage of holders. If no device was named, that of the whole report has the origin of the look
+// and its pass over the mounts. That of each device then has the processes that were read because of it.
 type holderCoverage struct {
 	namespaceCoverage
 	processCoverage
@@ -246,11 +246,11 @@ type coverageOrigin struct {
 	// NameErrors is why the container runtime could not be asked.
 	NameErrors   []string `json:"nameErrors,omitempty"`
 	Milliseconds float64  `json:"milliseconds,omitempty"`
-	// NotLookedAt is what was not looked at and may hold a device.
+	// NotLookedAt are the gaps of the look. A holder may be in each.
 	NotLookedAt []mountstate.Gap `json:"notLookedAt,omitempty"`
-	// Notes say what the result rests on, and for what was waited.
+	// Notes are the assumptions behind the result, and the sources that did not answer in time.
 	Notes []string `json:"notes,omitempty"`
-	// blind is whether the caller lacks what it takes to see what others do.
+	// blind is whether the caller lacks the privileges to see the mounts and files of others.
 	blind bool
 }
 
@@ -263,7 +263,7 @@ type namespaceCoverage struct {
 	// Denied counts processes whose mount namespace may not be read, Partial namespaces that were seen in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
-	// skipped is what was not looked at because a bound was met.
+	// skipped are the things that were left out because a bound was met.
 	skipped []string
 	// deniedPIDs are the processes of Denied, as far as they are known.
 	deniedPIDs []int
@@ -273,10 +273,11 @@ func newLookedThrough(s mountns.Survey) namespaceCoverage {
 	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped, s.DeniedPIDs}
 }
 
-// processCoverage is what else was looked at: nothing where the mounts explain everything, and then Processes is false.
+// processCoverage is the look beyond mounts. If the mounts explain everything, there was no such look, and Processes is
+// false.
 type processCoverage struct {
 	Processes bool `json:"processes"`
-	// Tasks are the processes that were looked into, and with Threads also their threads; Links what they have open.
+	// Tasks counts the processes that were read, and with Threads also their threads. Links counts their open files.
 	Tasks   int  `json:"tasks"`
 	Threads bool `json:"threads"`
 	Links   int  `json:"links"`
@@ -295,7 +296,7 @@ func newLookedInto(l devholder.Coverage) processCoverage {
 	return processCoverage{l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.Unnamed}
 }
 
-// coverageText is what was looked at, from where, and what could not be.
+// coverageText is the coverage, its origin and its gaps in sentences.
 func (l holderCoverage) coverageText() string {
 	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(l.Mounts, "mount"), verb.Count(l.Namespaces, "mount namespace"), l.Backend)}
 	if i := l.processCoverage; i.Processes {
@@ -315,7 +316,7 @@ func (l holderCoverage) coverageText() string {
 // mayHideHolder reports whether something may hold a device and was not looked at.
 func (l holderCoverage) mayHideHolder() bool { return len(l.NotLookedAt) > 0 }
 
-// uninspected is what could not be looked into by the way.
+// uninspected counts the processes that could not be read.
 func (l holderCoverage) uninspected() (list []string) {
 	if l.Locked > 0 && !l.mayHideHolder() {
 		list = append(list, countProcesses(l.Locked)+" that may not be looked into")

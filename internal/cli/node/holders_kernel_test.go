@@ -103,7 +103,7 @@ func (p loopVolume) runHolders(t *testing.T, args ...string) (holdersReport, err
 	return r, err
 }
 
-// findAbandonedUse runs the verb without a device, and gives what it says about this one.
+// findAbandonedUse runs the verb without a device, and returns its report about this one.
 func (p loopVolume) findAbandonedUse(t *testing.T) (deviceUse, bool) {
 	t.Helper()
 	var r abandonedReport
@@ -134,7 +134,7 @@ func (p loopVolume) runVerbInto(t *testing.T, into any, args ...string) error {
 	return err
 }
 
-// awaitBusy has the kernel let go of what a process held that has ended.
+// awaitBusy waits until the device is busy or free. The kernel closes the files of a process a moment after its end.
 func (p loopVolume) awaitBusy(t *testing.T, busy bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {

@@ -68,7 +68,7 @@ func exporterHolder() device.HolderInfo {
 	}
 }
 
-// hostileNamesHolder is a process that calls itself and its file what terminals act on.
+// hostileNamesHolder is a process with control characters in its own name and in that of its file.
 func hostileNamesHolder() device.HolderInfo {
 	return device.HolderInfo{
 		Holder: devholder.Holder{
@@ -174,7 +174,7 @@ func TestHoldersReports(t *testing.T) {
 	}
 }
 
-// TestOnlyFreeDevicesMayHaveHiddenHolders has processes that may not be looked into: what is held, or in use, is so all
+// TestOnlyFreeDevicesMayHaveHiddenHolders has processes that cannot be read: a device that is held, or in use, is so all
 // the same.
 func TestOnlyFreeDevicesMayHaveHiddenHolders(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/render"
 )
 
-// deviceReport is what the verb holders has to say.
+// deviceReport is a report of the verb holders.
 type deviceReport interface {
 	reportText(s terminal.Screen) string
 	// finalError is ErrFaults if there are faults, and errUnseen if there are none but may be.
@@ -42,8 +42,8 @@ func (r *holdersReport) finalError() error {
 
 func (r *abandonedReport) finalError() error { return holdersError(r.Devices, r.Looked.coverageOrigin) }
 
-// holdersError returns the error with which a verb ends that has looked at these. A caller that does not see what other
-// processes do cannot distinguish a held device from one in use.
+// holdersError returns the error with which a verb ends after a look at these devices. A caller that cannot see the mounts
+// and files of other processes cannot distinguish a held device from a device in use.
 func holdersError(uses []deviceUse, from coverageOrigin) error {
 	if slices.ContainsFunc(uses, deviceUse.isHeld) && !from.blind {
 		return verb.ErrFaults
@@ -53,7 +53,7 @@ func holdersError(uses []deviceUse, from coverageOrigin) error {
 
 func (u deviceUse) isHeld() bool { return u.Device.State == stateHeld }
 
-// reportText is the device, a block for each holder, and a line about what was looked at.
+// reportText is the device, a block for each holder, and a line about the coverage.
 func (r *holdersReport) reportText(s terminal.Screen) string {
 	p := &render.Page{Screen: s}
 	r.deviceUse.addTo(p)
@@ -127,7 +127,7 @@ func (u deviceUse) addTo(p *render.Page) {
 	}
 }
 
-// titleText is the device in one word and what it is.
+// titleText is the path of the device, with its number, kind and file systems.
 func (d useDevice) titleText() string {
 	if d.Node == "" {
 		name := "file system"
@@ -279,7 +279,7 @@ func (h useHolder) busyText() string {
 	return "the kernel refuses to unmount the mount because of it"
 }
 
-// namespaceText says where a mount is, and what other than processes keeps that namespace alive.
+// namespaceText names the namespace of a mount, and those of its holders that are not processes.
 func (h useHolder) namespaceText() string {
 	switch {
 	case h.Mount == nil:

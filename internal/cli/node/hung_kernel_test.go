@@ -34,8 +34,8 @@ func hungKubeletRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// TestProcessesThatDoNotAnswer: scan and holders end while processes do not answer, one of which has the name of a
-// kubelet, and say what they could not look at.
+// TestProcessesThatDoNotAnswer: scan and holders end while processes do not answer, one of them by the name of kubelet, and
+// report these gaps.
 func TestProcessesThatDoNotAnswer(t *testing.T) {
 	hung.TakeTurn(t)
 	base := t.TempDir()

@@ -27,7 +27,7 @@ type keptScan struct {
 	Flags  keptFlags   `json:"flags"`
 }
 
-// keptFlags say where and for what a scan has looked.
+// keptFlags are the flags that chose the node and the faults of a scan.
 type keptFlags struct {
 	Root string `json:"root,omitempty"`
 	PID  int    `json:"pid,omitempty"`
@@ -86,7 +86,7 @@ func lastScanDir() string {
 	return ""
 }
 
-// checkOwner refuses what belongs to another user, or may be changed by one: it names commands that are pasted into a
+// checkOwner refuses a file that belongs to another user, or that another user may change: its commands are pasted into a
 // shell.
 func checkOwner(name string) error {
 	st, err := os.Lstat(name)
@@ -135,7 +135,7 @@ func replaceFile(name string, text []byte) error {
 	return err
 }
 
-// lastScan reads what saveLastScan has written. fs.ErrNotExist: nothing was kept.
+// lastScan reads the file that saveLastScan has written. It returns fs.ErrNotExist if there is no such file.
 func lastScan() (*keptScan, error) {
 	dir := lastScanDir()
 	if dir == "" {

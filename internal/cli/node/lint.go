@@ -70,7 +70,7 @@ type lintOptions struct {
 	format  verb.Format
 }
 
-// lintOptionsOf turns the flags into what the rules take.
+// lintOptionsOf turns the flags into options of the rules.
 func (o *lintOptions) lintOptionsOf() (lint.Options, error) {
 	options := lint.Options{KubeletRoot: o.root, KubeletVersion: lint.RenewsSubPaths}
 	switch {
@@ -88,7 +88,7 @@ func (o *lintOptions) lintOptionsOf() (lint.Options, error) {
 	return options, nil
 }
 
-// runLint reads all that can be read, and writes what was found in it.
+// runLint reads all manifests that can be read, and writes the findings.
 func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	options, err := o.lintOptionsOf()
 	if err != nil {

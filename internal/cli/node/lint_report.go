@@ -26,13 +26,13 @@ type lintReport struct {
 	// Findings are in the order of the files. It is never null, nor is Errors.
 	Findings []lint.Located `json:"findings"`
 	Looked   lintLooked     `json:"looked"`
-	// Errors is what could not be read, with file, line and document.
+	// Errors are the failures to read, with file, line and document.
 	Errors []string `json:"errors"`
 
 	failed error
 }
 
-// lintLooked is what was looked at.
+// lintLooked counts the files, the workloads, and the objects without pods.
 type lintLooked struct {
 	Files     int `json:"files"`
 	Workloads int `json:"workloads"`
@@ -40,7 +40,7 @@ type lintLooked struct {
 	PassedOver map[string]int `json:"passedOver"`
 }
 
-// addError notes what could not be read.
+// addError notes a failure to read.
 func (r *lintReport) addError(err error) {
 	if err == nil {
 		return

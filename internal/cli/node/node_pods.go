@@ -21,15 +21,15 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// podRuntime is what the container runtime knows of pods.
+// podRuntime is the container runtime as a source of pods.
 type podRuntime interface {
 	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
 	PodContainers(ctx context.Context, podUID string) ([]cri.PodContainer, error)
 }
 
-// nodePods are the pods of this node without an API server: their specs come from a file, from the kubelet, or as far
-// as that has told it from the container runtime. Only a pod with a directory of the kubelet is one of this node. How
-// containers are is what the runtime says now, if there is one.
+// nodePods are the pods of this node without an API server: their specs come from a file, from the kubelet, or as far as it
+// knows them from the container runtime. Only a pod with a directory of the kubelet is a pod of this node. The states of
+// containers come from the runtime, if there is one.
 type nodePods struct {
 	node    *kubelet.Node
 	name    string // of the node, which all pods are given

@@ -113,7 +113,7 @@ func (o nodeOptions) findNodeOf(ctx context.Context, uid string) (kubelet.LocalN
 	return finder.NodeOrLocal(ctx)
 }
 
-// nodeNotes say what is to be known of the choice: what it rests on, and for what was waited.
+// nodeNotes are the assumptions behind the choice of a kubelet, and the sources that did not answer in time.
 func nodeNotes(root string, c kubelet.LocalNode) (list []string) {
 	for _, what := range c.Silent {
 		list = append(list, fmt.Sprintf("waited up to %s for %s, in vain", kubelet.SearchTimeout, what))
@@ -126,7 +126,7 @@ func nodeNotes(root string, c kubelet.LocalNode) (list []string) {
 		strings.Join(c.Skipped, ", ")))
 }
 
-// scanSite is where it is looked, and what is known of its pods.
+// scanSite is the node of a scan, and the specs of its pods that were given.
 type scanSite struct {
 	local kubelet.LocalNode
 	specs podFile
@@ -148,7 +148,7 @@ func (o scanOptions) newSite(ctx context.Context, stdin io.Reader) (at scanSite,
 type scanOrigin struct {
 	Node string    `json:"node"`
 	Time time.Time `json:"time"`
-	// Blind is whether the caller lacks what it takes to see what others do.
+	// Blind is whether the caller lacks the privileges to see the mounts and files of others.
 	Blind  bool         `json:"blind,omitempty"`
 	Caller fault.Caller `json:"caller"`
 }

@@ -26,7 +26,7 @@ import (
 // maxPodFile bounds a file of pods, in bytes: a cluster of 5,000 pods gives half of it.
 const maxPodFile = 64 << 20
 
-// podFile is what was read from a file of pods, by UID. nil if there was no file.
+// podFile has the pods of a file, by UID. It is nil without a file.
 type podFile map[string]*corev1.Pod
 
 // readPods reads the file, or stdin if it is "-".
@@ -148,7 +148,7 @@ func (p podFile) Listed() []*corev1.Pod {
 	return slices.DeleteFunc(slices.Collect(maps.Values(p)), func(pod *corev1.Pod) bool { return pod == nil })
 }
 
-// PodsNow lists what the file has.
+// PodsNow lists the pods of the file.
 func (p podFile) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
 	all := make([]metav1.ObjectMeta, 0, len(p))
 	for _, pod := range p {

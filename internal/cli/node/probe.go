@@ -170,7 +170,7 @@ func judgeAsSubPath(ctx context.Context, prober *asking.Prober, point string, co
 	return code, why, fault.StaleSubPath, nil
 }
 
-// withRemedy adds what to do to an error that a missing privilege causes.
+// withRemedy adds the remedy to an error that a missing privilege causes.
 func withRemedy(err error) error {
 	if isDenied(err) && !sys.LooksAnywhere() {
 		return fmt.Errorf("%w: %s", err, asRootRemedy)
@@ -178,8 +178,8 @@ func withRemedy(err error) error {
 	return err
 }
 
-// followLinks is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond
-// that, what is asked is never asked by this process.
+// followLinks is the path with its symbolic links followed, as far as they lie on file systems that cannot hang. Beyond
+// that a child process asks, and never this process.
 func followLinks(name string) (string, error) {
 	fd, resolved, err := sys.Walk{Check: mountns.View{}.NotHanging}.Resolve(name)
 	fd.Close()

@@ -23,7 +23,7 @@ type nodeRecording struct {
 	evidence map[string]any
 }
 
-// nodeRecord is what a scan has to know beside.
+// nodeRecord has the facts of a node that a scan needs beside the evidence of its searches.
 type nodeRecord struct {
 	Seen        scanOrigin `json:"seen"`
 	KubeletRoot string     `json:"kubeletRoot"`
@@ -47,7 +47,7 @@ type nodeRecord struct {
 	Gaps         []mountstate.Gap `json:"gaps,omitempty"`
 }
 
-// namesRecord is what a source of names has answered.
+// namesRecord is the answer of a source of names.
 type namesRecord struct {
 	Asked     bool     `json:"asked"`
 	Names     podNames `json:"names,omitempty"`
@@ -73,10 +73,10 @@ type recordedError struct {
 // Error is the text.
 func (e recordedError) Error() string { return e.text }
 
-// Unwrap is what the error was.
+// Unwrap is the error that it wrapped.
 func (e recordedError) Unwrap() error { return e.wrapped }
 
-// recordedAnswer is what was written down.
+// recordedAnswer is the answer that was written down.
 func (n namesRecord) recordedAnswer() (podNames, error) {
 	switch {
 	case !n.Asked:
@@ -89,8 +89,8 @@ func (n namesRecord) recordedAnswer() (podNames, error) {
 	return n.Names, nil
 }
 
-// nodeRecorder writes down what a node answers. A question that was given up may still be answered, so it may be used
-// by several goroutines.
+// nodeRecorder writes down the answers of a node. An answer may come after its question was given up, so several goroutines
+// may use the recorder.
 type nodeRecorder struct {
 	mu       sync.Mutex
 	recorded nodeRecording
@@ -106,7 +106,7 @@ func (r *nodeRecorder) record(write func(has *nodeRecording)) {
 	write(&r.recorded)
 }
 
-// finish asks what a scan without faults does not ask for, and returns what was recorded.
+// finish asks the questions that a scan without faults leaves out, and returns the record.
 func (r *nodeRecorder) finish(ctx context.Context, s *scan) nodeRecording {
 	ask := func(known bool, names func(context.Context) (podNames, error)) {
 		if !known {
@@ -133,7 +133,7 @@ func (r *nodeRecorder) finish(ctx context.Context, s *scan) nodeRecording {
 	return r.recorded
 }
 
-// errNotRecorded is the error for what a bundle does not have.
+// errNotRecorded is the error for an answer that a bundle lacks.
 var errNotRecorded = errors.New("the bundle has no answer of the node to that")
 
 // recordedSource answers from a bundle.

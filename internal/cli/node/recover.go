@@ -90,7 +90,7 @@ func (o *changeOptions) check() error {
 	return nil
 }
 
-// checkPrivileges refuses callers that may not see and change every mount. why says what for.
+// checkPrivileges refuses callers that may not see and change every mount. why names the purpose.
 func checkPrivileges(why string) error {
 	if _, err := sys.Procfs(); err != nil {
 		return fmt.Errorf("see mounts of other processes: %w: %s", err, verb.MountProc)
@@ -134,8 +134,8 @@ func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 	return cmp.Or(render.WriteJSON(w, rec.recoverReportOf()), err)
 }
 
-// recoverFaults looks, plans, repairs and proves. It writes what people read to w. The recovery is there once it has
-// looked.
+// recoverFaults looks, plans, repairs and proves. It writes the text for people to output. The recovery is not nil once the
+// first scan has ended.
 func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output io.Writer) (*recovery, error) {
 	ctx := cmd.Context()
 	at, err := o.scan.newSite(ctx, cmd.InOrStdin())
@@ -202,7 +202,7 @@ func (o scanOptions) scanAgain(ctx context.Context, at scanSite) (*scanReport, e
 	return after, err
 }
 
-// faultChoice is what the arguments of recover mean.
+// faultChoice has the faults that the arguments of recover mean.
 type faultChoice struct {
 	// chosen are the faults that are there, with the numbers that the user knows. gone are those of the last scan that are
 	// gone.
@@ -256,7 +256,7 @@ func (o recoverOptions) chooseFaults(report *scanReport, args []string) (*faultC
 	return c, nil
 }
 
-// add takes in a fault that is meant, and what this scan has found of it; nil: nothing.
+// add adds a fault that is meant. found is the same fault in this scan; nil: the scan does not have it.
 func (c *faultChoice) add(report *scanReport, meant, found *scanFault) {
 	why := ""
 	if found == nil {

@@ -9,7 +9,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// recoverReport is what recover has planned and done, as it is in JSON.
+// recoverReport is the JSON of recover: its plans and their results.
 type recoverReport struct {
 	SchemaVersion int `json:"schemaVersion"`
 	// Node is the name of the machine, Time when the first scan ended.
@@ -22,23 +22,23 @@ type recoverReport struct {
 	// them.
 	Repairs []repairReport `json:"repairs"`
 	Gone    []scanFault    `json:"gone"`
-	// Next is the command that carries out what is planned. It is left out if nothing is.
+	// Next is the command that carries out the plans. It is left out if there is none.
 	Next string `json:"next,omitempty"`
-	// Looked is what the first scan has looked at.
+	// Looked is the coverage of the first scan.
 	Looked scanCoverage `json:"looked"`
 }
 
-// repairReport is what one plan repairs, and what became of it.
+// repairReport is a plan with its result and the faults that it repairs.
 type repairReport struct {
 	repairResult
 	// Faults is never null.
 	Faults []scanFault `json:"faults"`
 }
 
-// repairResult is a plan, and what became of it.
+// repairResult is a plan and its result.
 type repairResult struct {
 	Result repairProgress `json:"result"`
-	// Reason is for people: why it was refused or has failed, or what was seen.
+	// Reason is for people: why it was refused or has failed, or the proof of a second look.
 	Reason string `json:"reason,omitempty"`
 	// PlanHash is that of the plan. It is left out if there is none.
 	PlanHash string `json:"planHash,omitempty"`
@@ -46,7 +46,7 @@ type repairResult struct {
 	Actions []v1.Action `json:"actions"`
 }
 
-// recoverReportOf is what came of a recovery.
+// recoverReportOf is the report of a recovery.
 func (r *recovery) recoverReportOf() *recoverReport {
 	report := &recoverReport{
 		SchemaVersion: schemaVersion, Node: r.view.Node, Time: r.view.Time, Repairs: []repairReport{}, Gone: []scanFault{}, Looked: r.view.Looked,
@@ -79,7 +79,7 @@ func (r *recovery) countHealed() (good, all int) {
 	return good, all
 }
 
-// resultOf is what became of a target.
+// resultOf is the result of a target.
 func (t *repairTarget) resultOf() repairResult {
 	r := repairResult{Result: t.progress, Reason: t.reason, Actions: diagnosisActions(t.done)}
 	if len(r.Actions) == 0 {

@@ -35,7 +35,7 @@ func unmountOf(phase v1.ActionPhase) v1.Action {
 	}
 }
 
-// changeReports are what recover and release write as JSON, by the verb and what happens.
+// changeReports are reports of recover and release in JSON, by the verb and the course of the repair.
 func changeReports(t *testing.T) map[string]any {
 	t.Helper()
 	recovered := func(scan *scanReport, gone []*scanFault, each ...*repairTarget) *recoverReport {
@@ -81,7 +81,7 @@ func TestChangeReports(t *testing.T) {
 	}
 }
 
-// TestRecoverReport counts what is healed, and says what to type only if something is planned.
+// TestRecoverReport counts the healed faults, and has a next command only with a plan.
 func TestRecoverReport(t *testing.T) {
 	t.Parallel()
 	all := changeReports(t)

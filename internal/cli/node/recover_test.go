@@ -40,7 +40,7 @@ func TestTypedAgain(t *testing.T) {
 	}
 }
 
-// TestTargets are what one recoverer repairs together, and a row for all others.
+// TestTargets has a target for the faults that one recoverer repairs together, and a target for each other row.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	one := func(place int, code fault.Code, pod, container, volume string, repair fault.ActionKind) *scanFault {

@@ -75,7 +75,7 @@ func (f *scanFault) lineText() string {
 	return printable.Quoted(text)
 }
 
-// planText is what would be done, and what is refused. Plans for one row of the table are one paragraph.
+// planText lists the planned and the refused repairs. Plans for one row of the table are one paragraph.
 func (r *recovery) planText(verbose bool) string {
 	var text strings.Builder
 	text.WriteString(r.goneLines())
@@ -143,7 +143,7 @@ func (row targetRow) sum() (faults []*scanFault, actions []render.Action) {
 // maxFaultLines is how many faults of a row have a line each.
 const maxFaultLines = 3
 
-// faultLines is a line for each fault, or one for each row and what is done about each of its faults.
+// faultLines is a line for each fault, or a line for each row with the plans for its faults.
 func (v scanView) faultLines(faults []*scanFault) string {
 	var b strings.Builder
 	if len(faults) <= maxFaultLines {
@@ -225,7 +225,7 @@ func (r *recovery) resultLine(t *repairTarget, place int, name, reason string) s
 	return r.view.Marked("", m.mark, m.colour, text)
 }
 
-// resultText is what came of what was planned, and the sum.
+// resultText is the result of each plan, and the sum.
 func (r *recovery) resultText() string {
 	var planned []*repairTarget
 	for _, t := range r.targets {
@@ -256,8 +256,8 @@ func (r *recovery) confirmPlan(cmd *cobra.Command, o changeOptions) error {
 	return o.confirmOnTerminal(cmd, "Repair "+verb.Count(faults, "fault")+" as planned?", r.next, details)
 }
 
-// confirmOnTerminal asks a question on the terminal. line is what to type if no question can be asked. details is what was
-// left out of the plan; nil: nothing.
+// confirmOnTerminal asks a question on the terminal. line is the command to type if no question can be asked. details
+// returns the plan in full; nil: the plan was printed in full.
 func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line string, details func() string) error {
 	if *o.out == verb.JSON {
 		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)

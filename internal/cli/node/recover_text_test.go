@@ -34,8 +34,8 @@ func recoveryOf(n int) *recovery {
 	return r
 }
 
-// TestAPlanOfManyBindsIsShort: 300 binds of one workload are one paragraph, which says what is lost and what goes on, and
-// one line of results. Each bind is in the details.
+// TestAPlanOfManyBindsIsShort: 300 binds of one workload are one paragraph, with the losses and the containers that go on
+// running, and one line of results. Each bind is in the details.
 func TestAPlanOfManyBindsIsShort(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{0, 80} {

@@ -42,14 +42,14 @@ const (
 	progressNotJudged repairProgress = "NotJudged"
 )
 
-// repairTarget is what one plan is made for: faults that one recoverer repairs together.
+// repairTarget is the subject of one plan: faults that one recoverer repairs together.
 type repairTarget struct {
 	faults    []*scanFault
 	operation string
 	spec      v1.DiagnosisSpec
 
 	progress repairProgress
-	reason   string        // of refused and failed, or what was seen
+	reason   string        // of refused and failed, or the proof
 	plan     *v1.Diagnosis // up to its plan
 	planned  []fault.Action
 	done     *v1.Diagnosis
@@ -196,7 +196,7 @@ func (r *recovery) unknownPodReason(ctx context.Context, t *repairTarget) string
 	return ""
 }
 
-// diagnosisMessage is what a Diagnosis says at its end: its operation, or its condition.
+// diagnosisMessage is the last message of a Diagnosis: of its operation, or of its condition.
 func diagnosisMessage(diagnosis *v1.Diagnosis) string {
 	for _, run := range slices.Backward(diagnosis.Status.Operations) {
 		if run.Message != "" {
@@ -335,7 +335,7 @@ func (t *repairTarget) isGone() {
 	}
 }
 
-// proofText is what was seen after a repair.
+// proofText is the proof of a repair: the second scan, and the containers that have started.
 func (t *repairTarget) proofText() string {
 	text := "a second scan no longer finds it"
 	for _, key := range []string{subpath.KeyRecoverRunningAfter, rebind.KeyRebindRunningAfter} {

@@ -230,15 +230,16 @@ func (t *repairTarget) setReleased() {
 	}
 }
 
-// releaseReport is what release has planned and done, as it is in JSON.
+// releaseReport is the JSON of release: its plan and the result.
 type releaseReport struct {
 	SchemaVersion int `json:"schemaVersion"`
 	repairResult
-	// Next is the command that carries out what is planned. It is left out if nothing is.
+	// Next is the command that carries out the plan. It is left out without a plan.
 	Next string `json:"next,omitempty"`
 	// Detached is whether the device was gone when it was looked for again.
 	Detached bool `json:"detached"`
-	// Before is what was found first, and After what a second look has found. After is left out if there was none.
+	// Before is the use of the device at first, and After its use at a second look. After is left out if there was no second
+	// look.
 	Before deviceUse  `json:"before"`
 	After  *deviceUse `json:"after,omitempty"`
 }

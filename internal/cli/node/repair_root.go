@@ -57,7 +57,7 @@ func (r *repairRoot) holdLock(ctx context.Context) (release func(), err error) {
 	return r.lock.Hold(ctx)
 }
 
-// removeOldJournals removes what repairs of long ago have left.
+// removeOldJournals removes journals and artifacts that are older than journalAge.
 func (r *repairRoot) removeOldJournals() error {
 	var errs []error
 	for _, pattern := range []string{"journal/*", "artifacts/*"} {
@@ -72,8 +72,8 @@ func (r *repairRoot) removeOldJournals() error {
 	return errors.Join(errs...)
 }
 
-// agentRepairs are the repairs that an agent of this node has begun, and its process. There are none without an agent
-// that runs: what an earlier one has left is taken up by the next.
+// agentRepairs are the repairs that an agent of this node has begun, and its process. Without a running agent there are
+// none: the next agent takes up the repairs of an earlier one.
 func agentRepairs(dataRoot string) ([]pipeline.Repair, error) {
 	lock := filepath.Join(dataRoot, filelock.Agent)
 	if _, err := os.Stat(lock); errors.Is(err, os.ErrNotExist) {
@@ -90,7 +90,7 @@ func agentRepairs(dataRoot string) ([]pipeline.Repair, error) {
 	return pipeline.Underway(dataRoot)
 }
 
-// overlapsPlan reports whether actions of an agent change what a plan would change, or do not say what they change.
+// overlapsPlan reports whether an action of an agent overlaps with an action of a plan, or may do so.
 func overlapsPlan(actions, planned []fault.Action) bool {
 	return slices.ContainsFunc(planned, func(own fault.Action) bool {
 		return slices.ContainsFunc(actions, func(a fault.Action) bool {
@@ -101,7 +101,7 @@ func overlapsPlan(actions, planned []fault.Action) bool {
 }
 
 // agentRefusal says why a plan is not carried out beside the repairs of an agent; empty: it may be. overlaps reports
-// whether such a repair changes what the plan would change.
+// whether a repair and the plan change the same mounts or containers.
 func agentRefusal(underway []pipeline.Repair, overlaps func(pipeline.Repair) bool) string {
 	for _, r := range underway {
 		switch {

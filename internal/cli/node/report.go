@@ -24,7 +24,7 @@ type scanReport struct {
 	Faults []scanFault  `json:"faults"`
 	Looked scanCoverage `json:"looked"`
 
-	blind bool    // the caller lacks what it takes to see what others do
+	blind bool    // the caller lacks the privileges to see the mounts and files of others
 	specs podFile // that were given
 	// unjudged are faults of the scans before, in a watch, that this one could not look for.
 	unjudged []scanFault
@@ -90,11 +90,11 @@ func newScanMount(m fault.Mount) scanMount {
 	return scanMount{m.Namespace, m.ID, m.MountInfoID, m.Point, m.Root, m.Device, m.FSType}
 }
 
-// scanCoverage is what was looked at, so that a clean result can be trusted.
+// scanCoverage is the extent of a scan, so that a clean result can be trusted.
 type scanCoverage struct {
 	scannedKubelet
 	unscanned
-	// Notes say what the result rests on, and for what was waited.
+	// Notes are the assumptions behind the result, and the sources that did not answer in time.
 	Notes []string `json:"notes,omitempty"`
 	scanCounts
 	// Classes count the mounts at the kubelet's root and below by the reason for which they are there. It is absent if they were not looked at.
@@ -124,18 +124,18 @@ type scannedKubelet struct {
 	MountNamespace uint64 `json:"mountNamespace"`
 }
 
-// unscanned is what a scan has not seen.
+// unscanned has the gaps of a scan.
 type unscanned struct {
 	// Denied counts processes that may not be looked into, Partial mount namespaces that were seen in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
-	// NotLookedAt is what was not looked at and may hide a fault.
+	// NotLookedAt are the gaps. Each may hide a fault.
 	NotLookedAt []mountstate.Gap `json:"notLookedAt,omitempty"`
 	// Interrupted is whether the scan was ended before it was through.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
-// scanCounts counts what was looked at.
+// scanCounts counts the subjects of a scan.
 type scanCounts struct {
 	// Pods are the pods that have a directory, Mounts the lines of the mount table, Binds the subPath binds.
 	Pods   int `json:"pods"`
@@ -262,5 +262,5 @@ func (p scanPod) shortName() string {
 	return p.Namespace + "/" + p.Name
 }
 
-// replacesUnknown is what looked has for a kubelet that cannot be asked.
+// replacesUnknown is the value of KubeletRenews if no kubelet has answered.
 const replacesUnknown = "unknown"

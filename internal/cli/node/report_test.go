@@ -22,7 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/render"
 )
 
-// runVerb runs a verb that must end well and gives what it writes.
+// runVerb runs a verb that must end well, and returns its output.
 func runVerb(t *testing.T, cmd *cobra.Command, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -12,7 +12,7 @@ import (
 	"slices"
 )
 
-// faultReview is what is known now of faults of an earlier scan, of a bundle or of a new scan.
+// faultReview compares faults of an earlier scan, of a bundle or of a new scan with the newest look.
 type faultReview struct {
 	options scanOptions // of the look
 	report  *scanReport // that gave the numbers
@@ -90,7 +90,7 @@ func (o scanOptions) sameLook(flags keptFlags) scanOptions {
 	return again
 }
 
-// compare takes in what a new look has found of places. why is set if it says nothing about them.
+// compare sorts the faults of places by the findings of a new look. why is set if the look proves nothing about them.
 func (r *faultReview) compare(places []faultPlace, now *scanReport, why string) {
 	found := now.byKey()
 	for _, p := range places {

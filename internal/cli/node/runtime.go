@@ -124,7 +124,7 @@ func (r *boundedRuntime) Running(ctx context.Context, wanted func(podUID string)
 	return all, err
 }
 
-// askWithin is what the runtime says within what is left of the time.
+// askWithin is the answer of the runtime within the rest of the time.
 func askWithin[T any](ctx context.Context, r *boundedRuntime, ask func(context.Context) (T, error)) (T, error) {
 	if r.askUntil.IsZero() {
 		r.askUntil = time.Now().Add(nameTimeout)
@@ -155,8 +155,7 @@ func (r *boundedRuntime) errorTexts() []string {
 	return []string{fmt.Sprintf("%s: %v", namesFromRuntime, r.lastError)}
 }
 
-// coverageGaps are what is not known because the runtime was asked and has not answered. Without a kubelet there need
-// not be one.
+// coverageGaps are the gaps that a silent runtime leaves. Without a kubelet no runtime is expected, and there are no gaps.
 func (r *boundedRuntime) coverageGaps() []mountstate.Gap {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,12 +20,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
-// unknownSubPath stands for a subPath of which only the place of its bind is known. No container has such a variable,
-// so what it names is concluded from the bind itself.
+// unknownSubPath stands for a subPath of which only the place of its bind is known. No container has such a variable, so
+// its value is concluded from the bind itself.
 const unknownSubPath = "$(KUBEDIAG_UNKNOWN)"
 
-// podFromRuntime makes of what the kubelet has asked the runtime for as much of a pod as follows from it: containers,
-// the mounts of volumes and subPaths, and how the containers are. All the rest of its spec is not known and left empty.
+// podFromRuntime makes a pod from the kubelet's requests to the runtime, as far as it follows from them: containers, the
+// mounts of volumes and subPaths, and how the containers are. All the rest of its spec is not known and left empty.
 func (p *nodePods) podFromRuntime(ctx context.Context, s cri.Sandbox) (*corev1.Pod, error) {
 	containers, err := p.containers(ctx, s.PodUID)
 	if err != nil {

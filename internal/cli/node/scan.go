@@ -84,7 +84,7 @@ type scanOptions struct {
 	language ui.Language // of a page
 }
 
-// addSelection adds the flags that say where and for what it is looked.
+// addSelection adds the flags that choose the node and the faults.
 func (o *scanOptions) addSelection(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.nodeOptions.addFlags(f)
@@ -97,7 +97,7 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 	verb.CompleteFlag(cmd, "pod", lastPods)
 }
 
-// validateSource checks the flags that say what is looked at: a node or a bundle.
+// validateSource checks the flags that choose the source: a node or a bundle.
 func (o *scanOptions) validateSource() error {
 	if o.checkFrom != nil {
 		if err := o.checkFrom(); err != nil {
@@ -322,7 +322,7 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 	return nil
 }
 
-// useNode has the scan ask the node that was found, and the recorder write down what it answers.
+// useNode has the scan ask the node that was found, and the recorder write down the answers.
 func (s *scan) useNode(recorder *nodeRecorder) error {
 	node := s.node.ReadOnce()
 	s.source = nodeSource{node, newBoundedRuntime(s.node), &asking.Prober{Known: node.KnownTable, Once: true}, recorder}

@@ -34,14 +34,14 @@ func onlyFault(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) (code fault.
 	return "", "", ""
 }
 
-// refusedAt is the status of a container that the runtime refused for what is to be mounted at that path.
+// refusedAt is the status of a container that the runtime refused because of the source of the mount at that path.
 func refusedAt(source, mountPath string) corev1.ContainerStatus {
 	return kubelettest.Failing("app", fmt.Sprintf("failed to create shim task: OCI runtime create failed: runc create failed: unable to start container "+
 		"process: error during container init: error mounting %q to rootfs at %q: create mountpoint for %s mount: not a directory: unknown: Are you trying "+
 		"to mount a directory onto a file (or vice-versa)? Check if the specified host path exists and is the expected type", source, mountPath, mountPath))
 }
 
-// TestScanOfKinds has a container be refused because what it mounts is of another kind than the image's place for it.
+// TestScanOfKinds has a container be refused because its source is of another kind than the place for it in the image.
 func TestScanOfKinds(t *testing.T) {
 	for name, c := range map[string]struct {
 		volume string

@@ -18,7 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 )
 
-// TestScanOfWhatIsMissing has pods wait for what is not there, and others that do not, or not here.
+// TestScanOfWhatIsMissing has pods wait for sources that are not there, and other pods that do not wait, or not on this
+// node.
 func TestScanOfWhatIsMissing(t *testing.T) {
 	s, pods := newStage(t, 4, 1)
 	kind := corev1.HostPathDirectory

@@ -35,7 +35,7 @@ func (v scanView) tableText(places []faultPlace) string {
 	return render.Table{Rows: rows, Painted: 2, Subject: 4, Numbered: true}.Text(v.Screen)
 }
 
-// subjectText is what is hurt.
+// subjectText names the pods, the workload, the device or the path that is hurt.
 func (p faultPlace) subjectText() string {
 	first := p.faults[0]
 	if first.Impact == fault.ImpactDetach {
@@ -99,7 +99,7 @@ func (p faultPlace) persistentVolumeText() string {
 	}
 }
 
-// reasonText is one sentence: the containers, the volume if it has no column, and what is wrong.
+// reasonText is one sentence: the containers, the volume if it has no column, and the fault.
 func (p faultPlace) reasonText(volume bool) string {
 	const maxContainers = 3
 	var who []string

@@ -30,7 +30,7 @@ type scanView struct {
 	from  string // the bundle whose node it is; empty: this node
 }
 
-// maxGaps bounds how many lines of one kind say what was not seen, unless all is to be shown.
+// maxGaps bounds how many lines report places that were not judged, unless all are to be shown.
 const maxGaps = 5
 
 // reportText is the whole report.
@@ -115,7 +115,7 @@ func (v scanView) verdict() (mark string, colour terminal.Colour, text string) {
 	return mark, colour, v.Node + ": " + text
 }
 
-// harmParts are what is hurt, in numbers.
+// harmParts count the pods, devices and directories that are hurt.
 func (s scanVerdict) harmParts() (list []string) {
 	add := func(n int, one, many string) {
 		if n > 0 {
@@ -178,7 +178,7 @@ func (v scanView) nameLine(label string, pods []string) string {
 	return strings.TrimRight(line, " ") + "\n"
 }
 
-// coverageText is what was looked at, in one sentence.
+// coverageText is the coverage in sentences.
 func (v scanView) coverageText() string {
 	l := v.Looked
 	specs := "no specs"
@@ -313,10 +313,10 @@ func (v scanView) gapsText() string {
 	return b.String()
 }
 
-// lacksSpecs reports whether there are pods, and no specs of them were given: then nothing says what they mount of the host.
+// lacksSpecs reports whether there are pods, and no specs of them were given: then their mounts of the host are unknown.
 func (r *scanReport) lacksSpecs() bool { return !r.Looked.PodSpecs.Given && r.Looked.Pods > 0 }
 
-// caveatLines limit what the faults say.
+// caveatLines are the limits of the result.
 func (v scanView) caveatLines() (lines []string) {
 	l := v.Looked
 	if n := l.RenewedByKubelet; n > 0 && (v.hasFaults() || v.verbose) {
@@ -344,7 +344,7 @@ func locationText(pid int, root string, mountNamespace uint64) string {
 	return fmt.Sprintf("%s, root %s, mount namespace %d", who, printable.Quoted(strconv.Quote(root)), mountNamespace)
 }
 
-// maxBriefLength is how many bytes the line of --brief has at most, which is what node-problem-detector shows of one.
+// maxBriefLength is how many bytes the line of --brief has at most, as node-problem-detector shows no more of it.
 const maxBriefLength = 80
 
 // briefLine is the report on one line of ASCII.

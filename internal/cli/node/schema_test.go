@@ -40,7 +40,7 @@ func enumValues() map[reflect.Type][]string {
 	}
 }
 
-// TestSchemas keeps the files that are handed out the same as the types, and what is written the same as the files.
+// TestSchemas keeps the files that are handed out the same as the types, and the output the same as the files.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	written := map[string]map[string]any{"scan": {}, "recover": {}, "release": {}, "lint": lintReports(t), "probe": {

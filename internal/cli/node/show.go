@@ -70,7 +70,7 @@ func NewShowCommand(proc string) *cobra.Command {
 	return cmd
 }
 
-// shownFaults is what the verb show gives as JSON.
+// shownFaults is the JSON of the verb show.
 type shownFaults struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	Node          string       `json:"node"`

@@ -24,8 +24,8 @@ type scanSource interface {
 	runtimeNames(ctx context.Context) (podNames, error)
 	logNames(ctx context.Context) (podNames, error)
 	states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error)
-	// unseen says what could not be looked at of other processes and of the runtime, if a survey was refused denied
-	// processes and saw partial mount namespaces in part.
+	// unseen returns the gaps about other processes and the runtime. A survey could not read denied processes, and read
+	// partial mount namespaces in part.
 	unseen(denied, partial int) (refusing int, gaps []mountstate.Gap)
 }
 

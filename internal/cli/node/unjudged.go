@@ -34,7 +34,7 @@ func (r *scanReport) whyUnjudged(f *scanFault, hadSpecs bool) string {
 	return ""
 }
 
-// key identifies the fault in several scans, and in what other programs of the node do.
+// key identifies the fault in several scans, and in the work of other programs of the node.
 func (f *scanFault) key() fault.Key { return f.toFinding().Key() }
 
 // toFinding is the fault as it was found.

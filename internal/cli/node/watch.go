@@ -36,7 +36,7 @@ const (
 // maxChanges bounds how many of the last changes are shown below the table.
 const maxChanges = 10
 
-// scanWatcher scans again and again, and shows what changes.
+// scanWatcher scans again and again, and shows the changes.
 type scanWatcher struct {
 	options scanOptions
 	out     io.Writer
@@ -68,7 +68,7 @@ func (w *scanWatcher) scanOnce(ctx context.Context) error {
 	switch {
 	case w.last != nil && err != nil:
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the person has ended the watch, and what was found is printed
+			return nil //nolint:nilerr // the person has ended the watch, and the findings are printed
 		}
 		return verb.Write(w.out, fmt.Sprintf("%s ! %s\n", clockTime(time.Now()), printable.Quoted(err.Error())))
 	case err != nil:
@@ -127,7 +127,7 @@ func (w *scanWatcher) drawScreen(first bool, changes []faultChange) error {
 	return verb.Write(w.out, b.String())
 }
 
-// screenText is what fills a terminal: the report, and the last changes below it.
+// screenText fills a terminal: the report, and the last changes below it.
 func (w *scanWatcher) screenText(v scanView, changes []faultChange) string {
 	for _, c := range changes {
 		w.changes = append(w.changes, v.Text(v.Cut(c.String(), v.Width)))
@@ -154,8 +154,8 @@ func (c faultChange) String() string {
 	return fmt.Sprintf("%s %s %s %s: %s", clockTime(c.Time), sign, c.Fault.Code, p.subjectText(), p.reasonText(true))
 }
 
-// compareScans lists what is in one of two scans alone. A fault that the later one could not look for is not gone, and
-// counts as one of it.
+// compareScans lists the faults that only one of two scans has. A fault that the later scan could not look for is not gone,
+// and counts as a fault of it.
 func compareScans(before, now *scanReport) (changes []faultChange) {
 	had, has := map[fault.Key]bool{}, map[fault.Key]bool{}
 	var faults []scanFault
