@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The runtime would look every second whether its limit of processors has changed: a good part of what an agent takes
+// The runtime would look every second whether its limit of processors has changed: a good part of the work of an agent
 // while nothing happens. It keeps the one that it starts with.
 //
 //go:debug updatemaxprocs=0

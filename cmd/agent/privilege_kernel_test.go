@@ -30,7 +30,8 @@ const kept = 1<<1 | 1<<2 | 1<<3 | 1<<10 | 1<<18 | 1<<19 | 1<<21 | 1<<27 | 1<<34
 // sets are the lines of /proc/PID/status about capabilities.
 var sets = []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}
 
-// TestAgentDropsPrivileges starts the program and reads what each of its threads has. Scripts have what root has.
+// TestAgentDropsPrivileges starts the program and reads the privileges of each of its threads. With scripts it keeps those
+// of root.
 func TestAgentDropsPrivileges(t *testing.T) {
 	own := status(t, "/proc/self/status")
 	if number(t, own, "CapBnd")&^kept == 0 {
@@ -50,7 +51,7 @@ func TestAgentDropsPrivileges(t *testing.T) {
 	}
 }
 
-// check compares what a thread has with what the test has, which started it.
+// check compares the privileges of a thread with those of the test, which started it.
 func check(t *testing.T, file string, own map[string]string, scripts bool) {
 	t.Helper()
 	got := status(t, file)

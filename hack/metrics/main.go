@@ -55,7 +55,7 @@ func write(root string) error {
 	return nil
 }
 
-// files are what is written, and how each is made.
+// files are the written files, and how each is made.
 var files = map[string]func(root string) (string, error){page: makePage, ruleObject: makeRuleObject}
 
 // tables are the programs by the headings of their tables.
@@ -81,7 +81,7 @@ func makePage(root string) (string, error) {
 	return string(text), nil
 }
 
-// ruleHead is what makes a PrometheusRule of the rules.
+// ruleHead makes a PrometheusRule of the rules.
 const ruleHead = `# SPDX-FileCopyrightText: The kubediag Authors
 # SPDX-License-Identifier: Apache-2.0
 

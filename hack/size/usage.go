@@ -141,7 +141,7 @@ func (c *checker) Import(name string) (*types.Package, error) {
 	return checked, nil
 }
 
-// callGraph says of functions how often they are named, by which function last, and what the unexported ones are called.
+// callGraph says of functions how often they are named, by which function last, and the names of the unexported ones.
 type callGraph struct {
 	uses   map[types.Object]int
 	caller map[types.Object]types.Object

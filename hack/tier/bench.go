@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// bench runs the benchmarks of every tier, one package at a time so that none disturbs another, and shows what they say.
-// A pattern selects some of them.
+// bench runs the benchmarks of every tier, one package at a time so that they do not disturb each other, and shows their
+// output. A pattern selects some of them.
 func bench(ctx context.Context, only string) error {
 	found, err := findTests(".")
 	if err != nil {

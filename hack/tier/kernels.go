@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/test/vm/matrix"
 )
 
-// kernelLimit is what the tests of one package may take in a virtual machine.
+// kernelLimit is how long the tests of one package may take in a virtual machine.
 const kernelLimit = 20 * time.Minute
 
 // sideBySide is how many kernels run at once. Tests wait more than they work: two leave two processors idle for most of the time.
@@ -33,7 +33,7 @@ type column struct {
 	err    error
 }
 
-// runKernels runs the kernel tier on every kernel, closes with a line for each, and compares what it saw with the page.
+// runKernels runs the kernel tier on every kernel, closes with a line for each, and compares the results with the page.
 func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err error) {
 	found, err := findTests(".")
 	if err == nil {
@@ -124,7 +124,7 @@ func (c *column) title() string {
 	return "kernel " + c.name
 }
 
-// sceneTag is the build tag of tests that start virtual machines by themselves, for what only one can show.
+// sceneTag is the build tag of tests that start virtual machines by themselves.
 const sceneTag = "vm"
 
 // scenes lists the arguments of go test for them. A run for the tables leaves them out, unless it writes the page: then it
@@ -144,8 +144,8 @@ func scenes(found []testFile, o options) (calls [][]string) {
 	return calls
 }
 
-// support prints the tables of what the kernels can do. If all tests have passed, it compares them with the page, or
-// writes that.
+// support prints the tables of the kernels' features. If all tests have passed, it compares them with the page, or writes
+// the page.
 func support(out io.Writer, columns []*column, passed, write bool) error {
 	seen := map[string]map[string]outcome{}
 	var names []string

@@ -109,7 +109,7 @@ func run(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err er
 	start := time.Now()
 	fmt.Fprintf(out, "=== %s tier\n", t.name)
 	if t.tag == "kernel" {
-		// As the programs are built, and as a virtual machine needs its tests: both tiers share what is compiled.
+		// As the programs are built, and as a virtual machine needs its tests: both tiers share the compiled packages.
 		if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
 			return false, err
 		}

@@ -29,17 +29,17 @@ type event struct {
 	Key, Value  string // of an attribute
 }
 
-// maxOutput bounds what is kept of one test's output, in bytes. If there is more, the end is kept.
+// maxOutput bounds the kept output of one test, in bytes. If there is more, the end is kept.
 const maxOutput = 64 << 10
 
-// slow is what a test takes that is worth a line of its own, so that a long tier is seen to move.
+// slow is the duration from which a test has a line of its own, so that a long tier is seen to move.
 const slow = 5 * time.Second
 
 // counts are those of the closing line.
 type counts struct{ passed, failed, skipped int }
 
-// report reads the output of go test and prints what matters: the output of what failed, at once, and the reasons of
-// what was skipped, at the end.
+// report reads the output of go test, and prints the output of a failed test at once, and the reasons of skipped tests at
+// the end.
 type report struct {
 	out     io.Writer
 	running map[key]*test
@@ -64,7 +64,7 @@ func newReport(out io.Writer) *report {
 	return &report{out: out, running: map[key]*test{}, builds: map[string]*strings.Builder{}, ended: map[string]outcome{}}
 }
 
-// add takes over what another report has counted, and what it has said.
+// add adds the counts and the output of another report.
 func (r *report) add(other *report, said []byte) {
 	_, _ = r.out.Write(said)
 	r.counts.passed += other.counts.passed
@@ -198,7 +198,7 @@ func (r *report) fail(k key, t *test, e event) {
 	fmt.Fprint(r.out, said)
 }
 
-// abandonPackage fails what was still running when its package ended: a panic, a time-out, an exit.
+// abandonPackage fails the tests that still ran when their package ended: by a panic, a time-out, an exit.
 func (r *report) abandonPackage(pkg string, p *test) {
 	for _, k := range slices.SortedFunc(maps.Keys(r.running), func(a, b key) int { return strings.Compare(b.name, a.name) }) {
 		t := r.running[k]
@@ -240,7 +240,7 @@ func (r *report) close() counts {
 	return r.counts
 }
 
-// reason is what a skipped test said last, without where it said it.
+// reason is the last line of a skipped test, without its file and line.
 func reason(output string) string {
 	said := ""
 	for l := range strings.Lines(output) {
@@ -254,7 +254,7 @@ func reason(output string) string {
 	return said
 }
 
-// noise is what go test says of every failure.
+// noise are the lines that go test prints for every failure.
 var noise = regexp.MustCompile(`^\s*(=== .*|--- .*|PASS|FAIL|FAIL\t.*|exit status \d+|)\s*$`)
 
 // indent drops the lines that say nothing new and moves the rest to the right.

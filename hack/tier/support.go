@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/test/vm"
 )
 
-// supportPage is the page whose tables say what works on which kernel.
+// supportPage is the page whose tables list the features that work on each kernel.
 const supportPage = "docs/support.md"
 
 // own stands for the machine's own kernel, on which the tier runs without a virtual machine.
@@ -23,7 +23,7 @@ const own = "own"
 // scenesDir is a package of tests that start virtual machines by themselves. Each has one test below it for each kernel.
 const scenesDir = "test/vm/scenes"
 
-// capability is a row: what users want, and the tests that show it: "PACKAGE TEST", the package below internal/. Tests
+// capability is a row: a feature for users, and the tests that show it: "PACKAGE TEST", the package below internal/. Tests
 // below count with it. A test of scenesDir counts if it ran.
 type capability struct {
 	name  string
@@ -99,11 +99,11 @@ func shows(dir string) (tests []string) {
 // outcome is how a test ended that has none below it.
 type outcome struct {
 	action string // pass, fail, skip
-	// lacks and reason are of one that was skipped: what the kernel lacks, or else why it was skipped.
+	// lacks and reason are of a skipped test: the feature that the kernel lacks, or else why it was skipped.
 	lacks, reason string
 }
 
-// addScenes adds to what was seen on each kernel how the scenes ended on it.
+// addScenes adds the outcomes of the scenes on each kernel.
 func addScenes(seen map[string]map[string]outcome, scenes map[string]outcome) {
 	for kernel, tests := range seen {
 		for name, o := range scenes {
@@ -134,7 +134,7 @@ func (s sheet) matrixOf(columns []string, seen map[string]map[string]outcome) (m
 	return cells, errors.Join(errs...)
 }
 
-// on says what a kernel's tests have shown of the capability.
+// on is the result of a kernel's tests for the capability.
 func (c capability) on(seen map[string]outcome) (string, error) {
 	var lacks, others []string
 	passed := false
@@ -224,8 +224,8 @@ func readTable(table []byte) (columns []string, cells map[string][]string) {
 	return columns, cells
 }
 
-// check puts what was seen into the columns of the page and fails if its table changes. The machine's own kernel
-// may be any, and have no column.
+// check puts the results into the columns of the page and fails if its table changes. The machine's own kernel may be any,
+// and have no column.
 func (s sheet) check(page []byte, columns []string, cells map[string][]string) error {
 	_, table, _ := s.cut(page)
 	known, rows := readTable(table)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCapabilitiesRestOnTestsThatExist: of the kernel tier, which is what runs on other kernels.
+// TestCapabilitiesRestOnTestsThatExist: of the kernel tier, the only tier that runs on other kernels.
 func TestCapabilitiesRestOnTestsThatExist(t *testing.T) {
 	t.Parallel()
 	found, err := findTests("../..")
@@ -108,7 +108,7 @@ func holdPage(t *testing.T, s sheet) {
 	}
 }
 
-// TestTablesAreWrittenAndCompared as what the kernels have shown, but only if all tests have passed.
+// TestTablesAreWrittenAndCompared with the results of the kernels, but only if all tests have passed.
 func TestTablesAreWrittenAndCompared(t *testing.T) {
 	const before = "# Page\n\n| capability | Linux 5.10 |\n|---|---|\n\nWords.\n\n"
 	module(t, map[string]string{supportPage: before})

@@ -34,7 +34,7 @@ func module(t *testing.T, files map[string]string) {
 	t.Chdir(dir)
 }
 
-// runTier runs a tier in the current folder and gives what it printed, the closing line apart.
+// runTier runs a tier in the current folder and returns its output, the closing line apart.
 func runTier(t *testing.T, tr tier) (ok bool, printed, closing string) {
 	t.Helper()
 	var out bytes.Buffer

@@ -16,7 +16,7 @@ import (
 // ErrNotWaiting is the error for a Diagnosis that waits for no approval.
 var ErrNotWaiting = errors.New("diagnosis waits for no approval")
 
-// Options are what an approval says beside the plan.
+// Options are the details of an approval beside the plan.
 type Options struct {
 	// PlanHash is the plan that was looked at. Empty: that of the Diagnosis.
 	PlanHash string
@@ -60,5 +60,5 @@ func For(diagnosis *v1.Diagnosis, options Options) (*v1.RecoveryApproval, error)
 	return approval, nil
 }
 
-// maxPrefix leaves room for what the API server adds to a name.
+// maxPrefix leaves room for the suffix that the API server adds to a name.
 const maxPrefix = 200

@@ -69,7 +69,7 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 // pluginVerbs are those that only the plugin of kubectl has.
 var pluginVerbs = []string{"faults", "run", "get", "report", "cancel", "approve", "doctor", "status", "impact", "ui"}
 
-// kernelWarning is what is said on a kernel that is older than any that is tested; empty on all others.
+// kernelWarning is the warning about a kernel that is older than all tested kernels; empty on the others.
 func kernelWarning(release string) string {
 	if !sys.TooOld(release) {
 		return ""

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 )
 
-// run returns the exit status and what was written, on a machine that seems to have no kubelet, whichever it has.
+// run returns the exit status and the output, on a machine that seems to have no kubelet even if it has one.
 func run(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer

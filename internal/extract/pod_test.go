@@ -81,7 +81,7 @@ func fullPod() *corev1.Pod {
 	return pod
 }
 
-// answers are what the agent reads from a pod.
+// answers are the facts that the agent reads from a pod.
 func answers(pod *corev1.Pod) map[string]any {
 	all := map[string]any{
 		"owner": kubelet.WorkloadOf(pod), "claims": podinfo.Claims(pod), "containers": podinfo.ContainerNames(pod), "state": podinfo.StateOf(pod),

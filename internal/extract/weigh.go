@@ -17,7 +17,8 @@ const (
 	textBytes      = 64 // a label, an owner, a finalizer, a condition: two or more strings
 )
 
-// weigh estimates what a pod takes in memory. The encoded size has all texts once, and numbers that are shorter than in memory.
+// weigh estimates the size of a pod in memory. The encoded size has all texts once, and numbers that are shorter than in
+// memory.
 func weigh(pod *corev1.Pod) int {
 	bytes := podBytes + 2*pod.Size()
 	bytes += textBytes * (len(pod.Labels) + len(pod.Annotations) + 2*len(pod.Finalizers) + 2*len(pod.OwnerReferences) + 3*len(pod.Status.Conditions))

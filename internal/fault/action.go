@@ -3,7 +3,7 @@
 
 package fault
 
-// ActionKind says what an action does. Kinds are stable: they appear in statuses and metrics.
+// ActionKind is the kind of change that an action makes. Kinds are stable: they appear in statuses and metrics.
 type ActionKind string
 
 // Kinds of actions.
@@ -30,7 +30,7 @@ type Action struct {
 	Kind ActionKind `json:"kind"`
 	// For are the keys of the faults that the action serves. Empty: it serves none, such as the unmapping of an idle device.
 	For []Key `json:"for,omitempty"`
-	// Target is what it is done to.
+	// Target is the mount, device, file, container or pod that is changed.
 	Target string `json:"target"`
 	// Mount is the mount that is changed, if it is a mount. Only this very mount may be changed.
 	Mount *Mount `json:"mount,omitempty"`
@@ -43,7 +43,7 @@ type Action struct {
 	Container string `json:"container,omitempty"`
 	// Pod is the pod that is evicted, and of Replace and Abort the one whose volume it is.
 	Pod *Pod `json:"pod,omitempty"`
-	// Safety says why it is safe, Loss what could be lost. Lossless is set if that is neither data nor work.
+	// Safety says why it is safe, Loss names the possible losses. Lossless is set if neither data nor work can be lost.
 	Safety   string `json:"safety,omitempty"`
 	Loss     string `json:"loss,omitempty"`
 	Lossless bool   `json:"lossless,omitempty"`
@@ -77,7 +77,7 @@ func (a Action) Overlaps(b Action) (same, known bool) {
 	return a.Pod != nil && b.Pod != nil && a.Pod.UID != "" && a.Pod.UID == b.Pod.UID, true
 }
 
-// identified reports whether the action says in its types what it changes.
+// identified reports whether a typed field of the action names the thing that it changes.
 func (a Action) identified() bool {
 	return a.Mount != nil || a.Device != nil || a.File != nil || a.Record != "" || a.Pod != nil
 }
@@ -86,9 +86,11 @@ func (a Action) identified() bool {
 type Device struct {
 	// Name is the kernel's, such as rbd3.
 	Name string `json:"name"`
-	// Sequence is the kernel's number for what is behind the device, never used again. 0: the kernel has none (before 5.15).
+	// Sequence is the kernel's number for the disk behind the device, never used again. 0: the kernel has none (before
+	// 5.15).
 	Sequence uint64 `json:"sequence,omitempty"`
-	// Image stands for Sequence if that is 0: what krbd has mapped, or the file of a loop device. Empty: not known.
+	// Image stands for Sequence if that is 0: the image that krbd has mapped, or the file of a loop device. Empty: not
+	// known.
 	Image string `json:"image,omitempty"`
 }
 

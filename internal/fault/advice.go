@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// Advice is what follows from a finding for the person who reads it.
+// Advice is the conclusion from a finding, for the person who reads it.
 type Advice struct {
 	Impact Impact `json:"impact"`
 	Heal   Heal   `json:"heal"`
-	// Summary is one sentence without the names of pod and volume, Plan what kubediag would do, or why it does nothing.
+	// Summary is one sentence without the names of pod and volume, Plan the repair that kubediag would make, or why it makes
+	// no repair.
 	Summary string `json:"summary"`
 	Plan    string `json:"plan"`
 	// Commands are for a shell on the node, in the order in which a person would try them.
@@ -22,13 +23,13 @@ type Advice struct {
 
 // Command is a line for a shell.
 type Command struct {
-	// Purpose says what the line does, and what is lost.
+	// Purpose names the effect of the line, and its loss.
 	Purpose string `json:"purpose"`
 	Line    string `json:"line"`
 	Effect  Effect `json:"effect"`
 }
 
-// Effect says what a command changes.
+// Effect is how far a command changes the node.
 type Effect string
 
 // Effects.
@@ -41,7 +42,7 @@ const (
 	EffectLoss Effect = "Loss"
 )
 
-// Caller is what advice rests on beside the finding.
+// Caller has the facts that advice needs beside the finding.
 type Caller struct {
 	// Automatic is whether an agent repairs dead binds and volumes of this node without a request.
 	Automatic bool
@@ -55,7 +56,7 @@ type Caller struct {
 	Pods string
 }
 
-// Advise derives from a finding when it hurts, what repairs it, and what a person can type. It reads typed fields only.
+// Advise derives from a finding when it hurts, who repairs it, and commands for a person. It reads typed fields only.
 func (c Catalogue) Advise(f Finding, caller Caller) Advice {
 	of := c.caseOf(f, caller)
 	impact := of.Entry.Impact(f)
@@ -67,7 +68,8 @@ func (c Catalogue) Advise(f Finding, caller Caller) Advice {
 	}
 }
 
-// healOf says what repairs a fault. An agent repairs by itself what is bound and dead, not what is held or left behind.
+// healOf says who repairs a fault. An agent replaces dead mounts by itself. It does not touch devices that are held, or
+// directories that are left.
 func healOf(f Finding, automatic bool) Heal {
 	switch {
 	case f.Details.Repair == Replace && automatic:
@@ -83,7 +85,7 @@ func healOf(f Finding, automatic bool) Heal {
 // always is the same for each finding.
 func always[T any](value T) func(Finding) T { return func(Finding) T { return value } }
 
-// unlessItRuns is when a fault of a container hurts: one that runs keeps what it has.
+// unlessItRuns is when a fault of a container hurts: a container that runs keeps its mount.
 func unlessItRuns(f Finding) Impact {
 	if f.Details.Container == ContainerDown {
 		return ImpactNow
@@ -161,7 +163,7 @@ func whyUnmount(reason string) func(Finding) string {
 	}
 }
 
-// heldBy names what holds a device: the container, and the process.
+// heldBy names the holder of a device: the container, and the process.
 func heldBy(f Finding) string {
 	if f.Details.HeldBy == nil {
 		return ""
@@ -179,7 +181,7 @@ func heldBy(f Finding) string {
 	return text
 }
 
-// hungDaemon says what the process does that serves a file system which does not answer.
+// hungDaemon is the state of the daemon behind a file system that does not answer.
 func hungDaemon(f Finding) string {
 	p := f.Details.Daemon
 	if p == nil {
@@ -205,7 +207,7 @@ func (p Process) String() string {
 	return fmt.Sprintf("%s[%d]", p.Command, p.PID)
 }
 
-// plan is what kubediag would do, or why it does nothing.
+// plan is the repair that kubediag would make, or why it makes no repair.
 func (c *Case) plan() string {
 	d := c.Finding.Details
 	way, repaired := c.Entry.Ways[d.Repair]
@@ -230,7 +232,7 @@ func (c *Case) plan() string {
 	return c.Entry.NoPlan
 }
 
-// ShowProcesses is a command that shows what processes wait for.
+// ShowProcesses is a command that shows where processes wait.
 func ShowProcesses(pids ...int) string {
 	list := make([]string, len(pids))
 	for i, pid := range pids {

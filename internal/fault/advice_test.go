@@ -191,7 +191,7 @@ func TestEveryFaultHasAdvice(t *testing.T) {
 	}
 }
 
-// checkAdvice checks that no line promises what does not come about.
+// checkAdvice checks that no line makes a false promise.
 func checkAdvice(t *testing.T, f Finding) {
 	t.Helper()
 	a, d := Known().Advise(f, Caller{}), f.Details

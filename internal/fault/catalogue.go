@@ -21,7 +21,7 @@ const (
 	HeldDevice Code = "HeldDevice"
 	// StaleSubPath: the source of a subPath bind was deleted or replaced, and the kubelet does not renew the bind by itself.
 	StaleSubPath Code = "StaleSubPath"
-	// MissingBindSource: what is to be mounted into a container is not there at all.
+	// MissingBindSource: the source of a mount into a container does not exist.
 	MissingBindSource Code = "MissingBindSource"
 	// SourceTypeMismatch: a file is to be mounted onto a directory, or the reverse.
 	SourceTypeMismatch Code = "SourceTypeMismatch"

@@ -32,7 +32,7 @@ func TestCatalogueIsComplete(t *testing.T) {
 	}
 }
 
-// problemsOf says what an entry lacks, and what in it cannot be.
+// problemsOf lists the fields that an entry lacks, and its contradictions.
 func problemsOf(e Entry) (problems []string) {
 	for _, path := range unset(reflect.ValueOf(e), "") {
 		if !slices.Contains(e.Without, path) && path != "Without" {

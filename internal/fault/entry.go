@@ -41,7 +41,7 @@ func Families() []Family {
 	return []Family{FamilyBind, FamilyVolume, FamilyDevice, FamilyOrphan, FamilyMount}
 }
 
-// Scope says what a fault hurts, and so what makes two faults of one code different.
+// Scope is the kind of thing that a fault hurts. Two faults of one code differ if they hurt different things of this kind.
 type Scope string
 
 // Scopes.
@@ -88,7 +88,7 @@ type Search string
 const (
 	// SearchSubPaths: the subPath binds that are mounted.
 	SearchSubPaths Search = "subPaths"
-	// SearchSources: what containers that are not started mount from the host.
+	// SearchSources: the sources on the host that containers wait for before they start.
 	SearchSources Search = "sources"
 	// SearchVolumes: the volumes that are mounted, and hostPath volumes on file systems that can hang or fail.
 	SearchVolumes Search = "volumes"
@@ -112,7 +112,7 @@ type Entry struct {
 	Code     Code
 	Severity Severity
 	Title    string
-	// Repair is the smallest safe repair, or what a person has to do where kubediag repairs nothing.
+	// Repair is the smallest safe repair, or the task of a person where kubediag makes no repair.
 	Repair string
 	// Chinese has the texts of the documents in Chinese.
 	Chinese Translation
@@ -138,11 +138,11 @@ type Entry struct {
 	BySpec func(at Mount, root string) bool
 	// Ways are the actions that may repair a finding without loss.
 	Ways map[ActionKind]Way
-	// At has what a person can do at each place where the fault is found, and at one that is not known.
+	// At has the remedies for a person at each place where the fault is found, and at an unknown place.
 	At map[Place]Remedy
-	// Loss is what is lost when a broken mount of the fault is replaced.
+	// Loss names the loss when a broken mount of the fault is replaced.
 	Loss string
-	// NoPlan says why kubediag does nothing about a finding that it cannot repair, Next what a person does then.
+	// NoPlan says why kubediag makes no repair of a finding, and Next is the next step of a person then.
 	NoPlan, Next string
 
 	// Without names the fields that the fault has none of. A field that is neither set nor named was forgotten.
@@ -169,9 +169,9 @@ type Translation struct{ Title, Repair string }
 
 // Way is one action that repairs a fault.
 type Way struct {
-	// Why is a part of the summary: what makes the action possible. Empty: the fact says enough.
+	// Why is a part of the summary: the reason that makes the action possible. Empty: the fact says enough.
 	Why func(Finding) string
-	// Plan is what kubediag would do.
+	// Plan describes the repair that kubediag would make.
 	Plan func(Finding) string
 }
 

@@ -27,7 +27,7 @@ func WithoutExplained[T any](all []T, finding func(T) *Finding) []T {
 	})
 }
 
-// Finding is one fault that was found: where it is and what proves it.
+// Finding is one fault that was found: its place and its proof.
 type Finding struct {
 	Code      Code     `json:"code"`
 	Pod       Pod      `json:"pod"`
@@ -44,7 +44,7 @@ type Finding struct {
 
 // Details are facts about a fault beside its place. A fact that is not known is empty.
 type Details struct {
-	// Workload is what made the pod.
+	// Workload is the controller that made the pod.
 	Workload Workload `json:"workload,omitzero"`
 	// Container is whether the container runs.
 	Container ContainerState `json:"container,omitempty"`
@@ -63,7 +63,7 @@ type Details struct {
 	Path string `json:"path,omitempty"`
 	// Layers is how many mounts lie on each other at the path.
 	Layers int `json:"layers,omitempty"`
-	// Place is what kind of thing is at fault, PodState what becomes of its pod.
+	// Place is the kind of thing that is at fault, PodState the state of its pod.
 	Place    Place    `json:"place,omitempty"`
 	PodState PodState `json:"podState,omitempty"`
 	// Reason is the way in which a StuckTermination came about.

@@ -3,7 +3,7 @@
 
 package fault
 
-// Impact says when a fault hurts, and what. Impacts are stable: they appear in statuses and in JSON.
+// Impact says when a fault hurts, and which objects. Impacts are stable: they appear in statuses and in JSON.
 type Impact string
 
 // Impacts, the worst first.
@@ -25,7 +25,7 @@ func Impacts() []Impact {
 	return []Impact{ImpactNow, ImpactTerminating, ImpactNextStart, ImpactDetach, ImpactCleanup}
 }
 
-// Heal says who or what repairs a fault. These words are stable: they appear in statuses and in JSON.
+// Heal is the person or program that repairs a fault. These words are stable: they appear in statuses and in JSON.
 type Heal string
 
 // Ways to a repair, the easiest first.

@@ -21,8 +21,9 @@ type Key struct {
 	Place string `json:"place,omitempty"`
 }
 
-// Key returns the key of the fault that was found. It takes nothing from what a repair changes, such as which volumes are left in
-// the directory of a pod, and nothing that only the container runtime knows about the holder of a device.
+// Key returns the key of the fault that was found. A fact that a repair changes is not in it, such as the list of volumes
+// that are left in the directory of a pod. A fact about the holder of a device that only the container runtime knows is not
+// in it either.
 func (f Finding) Key() Key {
 	d, place := f.Details, f.Mount.Point
 	if f.Container == "" && d.Place == PlaceContainer || d.Device != "" {
@@ -38,8 +39,8 @@ func (f Finding) Key() Key {
 	}
 }
 
-// Subject is the key without the place: what the fault hurts, as a MountFault has it. A volume that is dead in several mounts of a
-// pod is one subject. A bind is one for each container.
+// Subject is the key without the place: the thing that the fault hurts, as a MountFault has it. A volume that is dead in
+// several mounts of a pod is one subject. A bind is one for each container.
 func (k Key) Subject() Key {
 	if !k.Code.OfContainer() {
 		k.Container = ""

@@ -5,12 +5,12 @@ package fault
 
 import "strings"
 
-// Place says what kind of thing is at fault. The same fault needs another remedy at another place.
+// Place is the kind of thing that is at fault. The same fault needs another remedy at another place.
 type Place string
 
 // Places.
 const (
-	// PlaceUnknown: it is not known what kind of thing it is.
+	// PlaceUnknown: the kind is not known.
 	PlaceUnknown Place = ""
 	// PlaceVolume: a mount that a driver or a volume plugin has made for this pod. A new pod gets a mount of its own.
 	PlaceVolume Place = "Volume"
@@ -46,7 +46,7 @@ func Places() []Place {
 	}
 }
 
-// PodState says what becomes of a pod. Empty: the pod is not known.
+// PodState says whether a pod stays. Empty: the pod is not known.
 type PodState string
 
 // States of a pod.
@@ -70,11 +70,11 @@ const (
 	NoSource RefusalReason = "NoSource"
 	// NoAnswer: the file system does not answer, and may do so again.
 	NoAnswer RefusalReason = "NoAnswer"
-	// NotProven: it is not proven that the mount is what the pod's spec asks for, or that it can be replaced.
+	// NotProven: it is not proven that the mount belongs to the pod's spec, or that it can be replaced.
 	NotProven RefusalReason = "NotProven"
 	// HasData: data would be hidden or lost.
 	HasData RefusalReason = "HasData"
-	// InUse: something uses what would be changed.
+	// InUse: a process uses the mount or device that would be changed.
 	InUse RefusalReason = "InUse"
 	// NodeMount: it is a mount of the node or of a workload, and no driver makes it again for a new pod.
 	NodeMount RefusalReason = "NodeMount"

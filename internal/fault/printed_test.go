@@ -114,7 +114,7 @@ func TestEveryPrintedLine(t *testing.T) {
 	}
 }
 
-// checkWords says what is wrong with the words of a line.
+// checkWords names a mistake in the words of a line.
 func checkWords(words []string, text string, enter int) string {
 	program, rest := words[0], words[1:]
 	if !slices.Contains(printed, program) {

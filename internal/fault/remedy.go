@@ -20,13 +20,13 @@ type Case struct {
 
 func (c Catalogue) caseOf(f Finding, caller Caller) *Case { return &Case{c.Entry(f.Code), f, caller} }
 
-// Remedy is what a person can do about a fault of one code at one place.
+// Remedy has the steps of a person against a fault of one code at one place.
 type Remedy struct {
 	// NewPod is whether a new pod gets another mount, which works.
 	NewPod bool
 	// Commands are lines for a shell, in the order in which a person would try them.
 	Commands []func(*Case) []Command
-	// Next is what a person does if kubediag repairs nothing, and NoPlan why it does not. Nil: what the entry says.
+	// Next is the next step of a person if kubediag makes no repair, and NoPlan why it makes none. Nil: that of the entry.
 	Next, NoPlan func(Finding) string
 }
 
@@ -138,7 +138,7 @@ func controller(f Finding) string {
 	return f.Details.Workload.String()
 }
 
-// NextStep is what a person does about a fault that kubediag does not repair.
+// NextStep is the next step of a person about a fault that kubediag does not repair.
 func (c Catalogue) NextStep(f Finding) string {
 	of := c.caseOf(f, Caller{})
 	if next := of.remedy().Next; next != nil {
@@ -245,7 +245,7 @@ func (c *Case) showHolders() []Command {
 	return c.verb(Command{"shows everything that holds the device, and what prevents it", "holders", EffectNone}, "", f.Details.Device)
 }
 
-// recoverDirectory has kubediag remove what is empty of a pod that is gone.
+// recoverDirectory has kubediag remove the empty directories of a pod that is gone.
 func (c *Case) recoverDirectory() []Command {
 	f := c.Finding
 	if f.Details.Repair == "" || f.Pod.UID == "" {

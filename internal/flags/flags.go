@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flags is what the manager and the agent share of their command lines: an environment variable stands in for
+// Package flags is the common part of the command lines of the manager and the agent: an environment variable stands in for
 // every flag, and --verbosity has bounds.
 package flags
 
@@ -47,7 +47,7 @@ func FromEnv(flags *pflag.FlagSet, others map[string]string, lookup func(string)
 	return env, errors.Join(errs...)
 }
 
-// usageError says what is wrong with the value of a flag.
+// usageError is a problem with the value of a flag.
 type usageError struct {
 	Flag    string // its name
 	Value   any
@@ -73,7 +73,7 @@ func CheckNamespace(name string) error {
 	return nil
 }
 
-// Off is the address of what does not listen.
+// Off is the address of a server that does not listen.
 const Off = "0"
 
 // CheckAddress returns an error unless a flag has a TCP address, or Off.

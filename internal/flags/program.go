@@ -18,9 +18,9 @@ import (
 	"kubediag.org/kubediag/internal/version"
 )
 
-// Program is what differs between the manager and the agent.
+// Program has the differences between the manager and the agent.
 type Program struct {
-	// Name is that of the command. Short says in one line what it does.
+	// Name is that of the command. Short is its purpose in one line.
 	Name, Short string
 	// OtherEnv are variables that have other names than their flags.
 	OtherEnv map[string]string

@@ -22,9 +22,9 @@ type orderError struct {
 	Index int
 	// Field is id, operation, to or to[n]; empty if the node or the list as a whole is wrong.
 	Field string
-	// Value is what the field holds.
+	// Value is the value of the field.
 	Value any
-	// Problem says what is wrong with it.
+	// Problem says why the value is refused.
 	Problem string
 }
 

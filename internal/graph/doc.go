@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package graph checks the graph of an OperationSet and knows the order in which its paths are tried. It runs nothing,
-// and nothing in it takes longer than the size of the graph and of what is asked for: the number of paths, which grows
-// exponentially, is only ever counted.
+// Package graph checks the graph of an OperationSet and knows the order in which its paths are tried. It runs nothing, and
+// the time of each call grows with the size of the graph and of the answer: the number of paths, which grows exponentially,
+// is only ever counted.
 //
 // The order is KubeDiag's. A path leads from a successor of node 0 to a sink. The sinks come in the order in which a
 // breadth-first walk meets them. It enters a node after all its predecessors (Kahn's) and follows edges as they are

@@ -16,7 +16,7 @@ const (
 	maxEdges = 10000
 )
 
-// Node is a node of a graph: its id, the ids of those that follow it, and the name of what runs there.
+// Node is a node of a graph: its id, the ids of the nodes that follow it, and the name of its Operation.
 type Node struct {
 	ID        int32   `json:"id"`
 	To        []int32 `json:"to,omitempty"`

@@ -31,7 +31,7 @@ type Declaration struct {
 	Name   string
 	Kind   Kind
 	Labels []Label
-	// Help is what Prometheus shows. The page begins with it.
+	// Help is the text in Prometheus. The page begins with it.
 	Help string
 	// More is Markdown that only the page has.
 	More string

@@ -16,9 +16,9 @@ import (
 )
 
 // A journal is a file of records, one a line, to which records are only ever added. Each has a checksum. Those that
-// announce something that may change the world are on the disk before it is done; those about what only looks get there
-// with the next of these. The file appears with its first record in it. A last line that is not whole was never
-// announced, and is cut off; all other damage is an error.
+// announce something that may change the world are on the disk before it is done; those about looking alone get there with
+// the next of these. The file appears with its first record in it. A last line that is not whole was never announced, and
+// is cut off; all other damage is an error.
 const (
 	journalVersion  = 4
 	maxJournalBytes = 32 << 20

@@ -22,8 +22,8 @@ const (
 	maxFiles         = 1000     // of one run
 	maxKeys          = 256      // of one operation
 	maxKeyBytes      = 253
-	// etcd takes 1.5 MiB by default. The status has what the rest of the object leaves, within bounds, and its results have
-	// half of that.
+	// etcd takes 1.5 MiB by default. The status has the room that the rest of the object leaves, within bounds, and its
+	// results have half of that.
 	maxObjectBytes = 1300 << 10
 	maxStatusBytes = 2 * v1.MaxResultsBytes
 	minStatusBytes = 64 << 10

@@ -77,8 +77,8 @@ func causeAndNext(result, message, next string) string {
 	return result + ": " + printable.ClipMiddle(cause, v1.MaxSummaryBytes-len(result)-len(": ")-len(lead)-len(next)) + lead + next
 }
 
-// Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
-// faults, outcome and summary. none is the summary if there are none, and nothing that could not be judged.
+// Conclude writes findings into a Diagnosis that was not run, as an execution that found them would: faults, outcome and
+// summary. none is the summary if there are no findings, and no place that could not be judged.
 func Conclude(d *v1.Diagnosis, findings []fault.Finding, unjudged []string, none string) {
 	r := report{Operations: []operationRun{{NoFault: len(findings) == 0}}}
 	if len(findings) == 0 {

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printable takes out of text what a terminal would act on: control characters of C0 and C1, marks that reverse
-// the direction of writing, and bytes that are no UTF-8. Paths, messages of runtimes and answers of servers may hold
-// any of them. All that enters a status, an Event, a log or a terminal goes through this package. It hides no
+// Package printable takes control characters out of text, as a terminal would act on them: those of C0 and C1, marks that
+// reverse the direction of writing, and bytes that are no UTF-8. Paths, messages of runtimes and answers of servers may
+// hold any of them. All that enters a status, an Event, a log or a terminal goes through this package. It hides no
 // credentials: package redact does. It also cuts texts, and writes times as all messages have them.
 package printable
 
@@ -19,7 +19,7 @@ import (
 	"unicode/utf8"
 )
 
-// Quoted returns s as one line that loses nothing: what cannot be printed is escaped as Go does it.
+// Quoted returns s as one line that loses nothing: characters that cannot be printed are escaped as in Go.
 func Quoted(s string) string {
 	return replace(s, func(rune) bool { return false }, func(part string) string { return strings.Trim(strconv.Quote(part), `"`) })
 }

@@ -26,7 +26,7 @@ const (
 	KeyNode               = "node"
 )
 
-// Processor looks at the node and says what it sees. Run is safe to call again and from several goroutines.
+// Processor looks at the node and returns its findings. Run is safe to call again and from several goroutines.
 type Processor interface {
 	// Name is the last part of the path /processor/<name>, such as mountInfoCollector.
 	Name() string

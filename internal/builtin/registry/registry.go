@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry makes the registry of the built-in processors. It holds no logic of its own: it hands each processor
-// what it needs. It is apart from package builtin, since the manager needs the names and must not link the processors.
+// Package registry makes the registry of the built-in processors. It holds no logic of its own: it hands each processor its
+// parts of the node. It is apart from package builtin, since the manager needs the names and must not link the processors.
 package registry
 
 import (

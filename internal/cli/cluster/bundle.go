@@ -204,7 +204,7 @@ func (a *agentPod) newExecutor(args []string) (remotecommand.Executor, error) {
 	})
 }
 
-// clippedBuffer keeps the beginning of what is written to it.
+// clippedBuffer keeps the beginning of the bytes that are written to it.
 type clippedBuffer struct {
 	to   *bytes.Buffer
 	room int

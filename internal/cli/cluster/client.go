@@ -234,14 +234,14 @@ func (c *client) keyOf(name string) ctrlclient.ObjectKey {
 	return ctrlclient.ObjectKey{Namespace: c.namespace, Name: name}
 }
 
-// requestAction is what was asked of the API server.
+// requestAction is the verb and the object of a request to the API server.
 type requestAction struct {
 	verb     string
 	resource schema.GroupResource
 	object   ctrlclient.ObjectKey // empty for several
 }
 
-// requestError turns the API server's answer into an error that says what to do.
+// requestError turns the API server's answer into an error with the next step.
 func (c *client) requestError(action requestAction, err error) error {
 	var dial *net.OpError
 	var address *url.Error

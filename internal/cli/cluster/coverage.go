@@ -169,7 +169,7 @@ func followProblems(ctx context.Context, ask func(context.Context) ([]string, er
 	}
 }
 
-// problems says what is not watched, or why that is not known. The error is that of a node that does not exist.
+// problems lists the nodes that are not watched, or why they are not known. It returns an error if the node does not exist.
 func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	if w.node != "" {
 		err := w.api.server.Get(ctx, ctrlclient.ObjectKey{Name: w.node}, &corev1.Node{})

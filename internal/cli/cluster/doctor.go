@@ -31,7 +31,7 @@ const (
 // checkResult is one result of a check: a line.
 type checkResult struct {
 	Level checkLevel `json:"level"`
-	// Text says what is so, Advice what to do. It is empty for what is good.
+	// Text is the result, Advice the next step. Advice is empty for a good result.
 	Text   string `json:"text"`
 	Advice string `json:"advice,omitempty"`
 	// unseen is set if the check could not look.

@@ -25,7 +25,7 @@ import (
 
 const applyDefault = "kubectl apply -k config/default"
 
-// crdDefinition is what is compared of a CustomResourceDefinition.
+// crdDefinition has the fields of a CustomResourceDefinition that are compared.
 type crdDefinition struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -146,7 +146,7 @@ func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResul
 	return results
 }
 
-// checkRights asks what the caller may do.
+// checkRights asks for the rights of the caller.
 func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
 	var missing []string
 	var unknown error

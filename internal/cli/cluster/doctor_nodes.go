@@ -224,7 +224,7 @@ func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
 	return results
 }
 
-// checkFaults counts what is broken, and what could be healed now.
+// checkFaults counts the faults that could be healed now, and those that wait for a driver or a person.
 func (k *installationCheck) checkFaults(ctx context.Context) []checkResult {
 	var list v1.MountFaultList
 	if err := k.api.server.List(ctx, &list); err != nil {

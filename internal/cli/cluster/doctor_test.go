@@ -24,7 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/manifests"
 )
 
-// TestPolicyAdvice: the line installs what is missing and no more, in the way in which kubediag was installed.
+// TestPolicyAdvice: the line installs the missing policies and no more, in the way in which kubediag was installed.
 func TestPolicyAdvice(t *testing.T) {
 	t.Parallel()
 	all, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")

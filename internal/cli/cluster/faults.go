@@ -135,7 +135,7 @@ func (o *faultsOptions) isChosen(f *v1.MountFault) bool {
 	return (len(o.codes) == 0 || slices.Contains(o.codes, f.Status.Code)) && (o.node == "" || f.Status.Node == o.node)
 }
 
-// compareFaults puts what hurts most first, and of that what has lasted longest.
+// compareFaults puts the faults with the worst impact first, and of those the oldest.
 func compareFaults(a, b *v1.MountFault) int {
 	rank := func(f *v1.MountFault) int { return slices.Index(fault.Impacts(), fault.Impact(f.Status.Impact)) }
 	return cmp.Or(rank(a)-rank(b), a.Status.Since.Compare(b.Status.Since.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -172,8 +172,8 @@ func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, namespace stri
 	return newPrinter(*o.out, "MountFaultList").printObject(output, all)
 }
 
-// followFaults writes what changes until the user interrupts it: the faults, and from time to time whether all nodes are watched. It
-// returns the problems that it found last.
+// followFaults writes the changes until the user interrupts it: the faults, and from time to time whether all nodes are
+// watched. It returns the problems that it found last.
 func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher, check watchCheck, problems []string) ([]string, error) {
 	out, screen := cmd.OutOrStdout(), screenOf(cmd)
 	p := newPrinter(*o.out, "MountFault")

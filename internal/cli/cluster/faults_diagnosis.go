@@ -16,7 +16,7 @@ import (
 // maxDiagnoses is how many Diagnoses faults reads. No more of them are active in practice.
 const maxDiagnoses = 50
 
-// diagnosisState is what the Diagnosis that a MountFault names does.
+// diagnosisState is the state of the Diagnosis that a MountFault names.
 type diagnosisState int
 
 // States of a Diagnosis.

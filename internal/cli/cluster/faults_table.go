@@ -157,7 +157,7 @@ func (v faultsView) tableText(groups []faultRow) string {
 	return table.Text(v.screen)
 }
 
-// subjectText is what is hurt.
+// subjectText names the target of the fault or, for several faults, the pods or their workload.
 func (r faultRow) subjectText() string {
 	first := r.faults[0]
 	pods := verb.Distinct(r.faults, faultSubject)
@@ -206,7 +206,7 @@ func workloadName(f *v1.MountFault) string {
 	return f.Status.Target
 }
 
-// commonText is what all faults of the row say, or how many things they say.
+// commonText is the text that all faults of the row share, or the number of their texts.
 func (r faultRow) commonText(say func(*v1.MountFault) string, many string) string {
 	switch all := verb.Distinct(r.faults, say); len(all) {
 	case 0:
@@ -218,7 +218,7 @@ func (r faultRow) commonText(say func(*v1.MountFault) string, many string) strin
 	}
 }
 
-// reasonText is what the first fault says, and what its Diagnosis does.
+// reasonText is the summary of the first fault, and the state of its Diagnosis.
 func (v faultsView) reasonText(r faultRow) string {
 	first := r.faults[0].Status
 	text := printable.Quoted(first.Summary)
@@ -238,7 +238,7 @@ func (v faultsView) waitingDiagnosis(rows []faultRow) string {
 	return ""
 }
 
-// nextHints is what to type: about the worst row, and what repairs the first that can be repaired safely.
+// nextHints are the next commands: about the worst row, and the repair of the first row that can be repaired safely.
 func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]

@@ -105,7 +105,7 @@ func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, namespace
 	return nil
 }
 
-// followDiagnosis shows what happens to one Diagnosis until it ends.
+// followDiagnosis shows the changes of one Diagnosis until it ends.
 func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string) error {
 	diagnosis := &v1.Diagnosis{}
 	if err := c.server.Get(cmd.Context(), c.keyOf(name), diagnosis); err != nil {

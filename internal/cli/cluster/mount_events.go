@@ -41,7 +41,7 @@ var (
 	mountInMessage  = regexp.MustCompile(`(?i)\b(re|un)?mount`)
 )
 
-// podEvents is what the Events of a pod say about its volumes.
+// podEvents has the last Event of a pod about its volumes.
 type podEvents struct {
 	pod *corev1.Pod
 	// last is the last Event about a volume that could not be mounted, or nil.
@@ -175,7 +175,7 @@ func (e podEvents) quote(now time.Time) string {
 		strings.Join(strings.Fields(e.last.Message), " "))
 }
 
-// hints are what to type about the Event: the object that the volume is made of, by the pod's spec, and the pod.
+// hints are commands about the Event: they show the object that the volume is made of, by the pod's spec, and the pod.
 func (e podEvents) hints(c *client) (list []terminal.Hint) {
 	kubectl := func(purpose string, args ...string) {
 		list = append(list, terminal.Hint{Line: "kubectl" + strings.TrimPrefix(c.commandLine(args...), Name), Purpose: purpose})

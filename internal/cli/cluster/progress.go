@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/render"
 )
 
-// progressPrinter writes what is new in a Diagnosis, each thing once.
+// progressPrinter writes the news of a Diagnosis, each once.
 type progressPrinter struct {
 	terminal.Screen
 	verbose    bool // nothing is left out of findings, steps and plan
@@ -61,7 +61,7 @@ func (w *progressPrinter) isNew(key string) bool {
 	return true
 }
 
-// newsText is what has happened since the last time.
+// newsText is the news since the last call.
 func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	var text strings.Builder
 	text.WriteString(w.conditionText(diagnosis))
@@ -212,7 +212,7 @@ func (w *progressPrinter) heldText(p *v1.Plan) (text string) {
 // planIsHeld reports whether policies hold all of a plan.
 func planIsHeld(p *v1.Plan) bool { return p.HeldActions > 0 && p.HeldActions >= p.Actions }
 
-// finalText is the last line: what came of it.
+// finalText is the last line: the outcome.
 func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
 	text, took := strings.TrimSuffix(diagnosis.Status.Summary, "."), render.Duration(time.Since(w.startTime))
 	if text == "" {

@@ -57,7 +57,7 @@ func newReportCommand(conn *connection) *cobra.Command {
 	return cmd
 }
 
-// maxArtifactBytes bounds what a copy may become when it is unpacked, in bytes. An agent copies no larger file.
+// maxArtifactBytes bounds the size of an unpacked copy, in bytes. An agent copies no larger file.
 const maxArtifactBytes = 64 << 20
 
 // invalidFileCharacters is all that may not be in the name of a file.
@@ -97,7 +97,7 @@ func saveArtifacts(cmd *cobra.Command, apiClient *client, diagnosis *v1.Diagnosi
 	return nil
 }
 
-// unpackFile writes a new file with what was compressed.
+// unpackFile writes a new file with the content, unpacked.
 func unpackFile(content []byte, name string) error {
 	r, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 )
 
-// recordedServer is an API server that answers what a test has for each path, and records what it was asked.
+// recordedServer is an API server that gives the answers of a test by path, and records its requests.
 type recordedServer struct {
 	answers map[string]string // by method and path, in JSON; others are not served
 
@@ -61,7 +61,7 @@ func missing(resource string) string {
 	return strings.ReplaceAll(failure(http.StatusNotFound, "NotFound", "gone"), `"kind":"x"`, fmt.Sprintf(`"kind":%q`, resource))
 }
 
-// TestRequests: each verb asks for these paths and no other, and says what to do about an answer.
+// TestRequests: each verb asks for these paths and no other, and prints the next step for an answer.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	const (

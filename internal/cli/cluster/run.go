@@ -126,7 +126,7 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 	return worst
 }
 
-// storyWriter is where people read what happens: beside the output that is for a program.
+// storyWriter is the output for people: the error output if the output is for a program.
 func (o *runOptions) storyWriter(cmd *cobra.Command) io.Writer {
 	if *o.out != formatText {
 		return cmd.ErrOrStderr()
@@ -264,7 +264,7 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 	return diagnosis, nil
 }
 
-// followDiagnosis shows what happens to a Diagnosis until it has ended, which d then says.
+// followDiagnosis shows the changes of a Diagnosis until it has ended, and updates diagnosis.
 func (r *targetRunner) followDiagnosis(ctx context.Context, watcher *objectWatcher, story *progressPrinter, diagnosis *v1.Diagnosis) error {
 	see := func(now objectChange) error {
 		got, ok := now.object.(*v1.Diagnosis)

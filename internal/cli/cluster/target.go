@@ -27,7 +27,7 @@ const targetForms = "NAME or pod/NAME, deploy/NAME (sts, ds, rs, job), node/NAME
 // maxWorkloadPods is how many pods of a workload are looked at, so that the answers fit the screen.
 const maxWorkloadPods = 3
 
-// diagnosisTarget is what one Diagnosis is about.
+// diagnosisTarget is the subject of one Diagnosis.
 type diagnosisTarget struct {
 	name      string // as it is shown
 	argument  string // as it is typed

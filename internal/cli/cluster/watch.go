@@ -26,7 +26,7 @@ const watchRetry = time.Second
 // errDone ends a watch from within.
 var errDone = errors.New("done")
 
-// objectChange is what became of an object. Types are those of package watch: Added, Modified and Deleted.
+// objectChange is a change of an object. Kinds are those of package watch: Added, Modified and Deleted.
 type objectChange struct {
 	kind   watch.EventType
 	object runtime.Object
@@ -61,7 +61,7 @@ func (w *objectWatcher) listFirst(ctx context.Context) ([]runtime.Object, error)
 	return items, err
 }
 
-// followChanges hands on what changes after listFirst, until see returns an error or ctx ends.
+// followChanges hands on the changes after listFirst, until see returns an error or ctx ends.
 func (w *objectWatcher) followChanges(ctx context.Context, see func(objectChange) error) error {
 	ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
@@ -137,7 +137,7 @@ func (w *objectWatcher) take(kind watch.EventType, o any) error {
 	return w.see(objectChange{kind, object})
 }
 
-// Replace takes a list, and hands on what has changed meanwhile.
+// Replace takes a list, and hands on the changes since the last one.
 func (w *objectWatcher) Replace(list []any, _ string) error {
 	before := w.knownByUID
 	w.knownByUID = map[types.UID]runtime.Object{}

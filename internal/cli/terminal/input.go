@@ -24,7 +24,7 @@ func Size(f *os.File) (columns int, isTerminal bool) {
 	return columns, isTerminal && err == nil
 }
 
-// FlushInput drops what was typed on a terminal and was not read yet.
+// FlushInput drops the input of a terminal that was not read yet.
 func FlushInput(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// Marked is a text behind a mark in colour, and before that what before says. Its other lines are indented as far.
+// Marked is a text behind a mark in colour. The text of before stands before the mark. Its other lines are indented as far.
 func (s Screen) Marked(before, mark string, c Colour, text string) string {
 	first := before + mark + " "
 	lines := s.Wrap(first, printable.Quoted(text), Columns(first))
 	return before + s.Paint(c, mark) + strings.TrimPrefix(lines, before+mark)
 }
 
-// Hint is a line to paste and what it does.
+// Hint is a line to paste and its purpose.
 type Hint struct{ Line, Purpose string }
 
 // Hints are lines to paste, with their purpose behind them, or above them if that does not fit. The others make no room for

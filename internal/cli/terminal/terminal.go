@@ -153,7 +153,7 @@ func (s Screen) Wrap(first, text string, rest int) string {
 	return strings.TrimRight(b.String(), " ") + "\n"
 }
 
-// piece is what a line is not broken in, and the blank behind it if there is one.
+// piece is a part of a text within which no line is broken, and the blank behind it if there is one.
 type piece struct{ text, blank string }
 
 // pieces are the words of a text. Chinese is written without blanks: a line may break between two characters, but not

@@ -36,7 +36,7 @@ func (c *choice) String() string {
 	return string(*c.to)
 }
 
-// Type is what the flag's help calls the value.
+// Type is the name of the value in the flag's help.
 func (*choice) Type() string { return "format" }
 
 // Set takes the value of the flag.

@@ -17,11 +17,11 @@ import (
 
 // Exit statuses of both programs.
 const (
-	// StatusDone: what was asked for was done; where faults were looked for, there are none.
+	// StatusDone: the verb did its work, and found no faults if it looked for them.
 	StatusDone = iota
 	// StatusFaults: faults were looked for and found.
 	StatusFaults
-	// StatusFailed: what was asked for could not be done, or not wholly. There may be faults or not.
+	// StatusFailed: the verb could not do all of its work. There may be faults or not.
 	StatusFailed
 	// StatusRefused: it could have been done, and must not be.
 	StatusRefused
@@ -46,7 +46,7 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
 	for i, line := range lines {
-		text := strings.TrimLeft(line, "\t") // cobra indents what it suggests
+		text := strings.TrimLeft(line, "\t") // cobra indents its suggestions
 		lines[i] = strings.Repeat("  ", len(line)-len(text)) + printable.Quoted(text)
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", strings.Join(lines, "\n"))
@@ -58,8 +58,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w, see %s --help", err, cmd.CommandPath())
 }
 
-// refuseUnknown has the commands help and completion, which cobra makes, refuse what they do not know: they would print their help
-// and end well. Cobra makes them late, and completion for the output that there is by then.
+// refuseUnknown has the commands help and completion, which cobra makes, refuse unknown arguments: they would print their
+// help and end well. Cobra makes them late, and completion takes the output that is set by then.
 func refuseUnknown(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verb has what the verbs of both programs share, kubediag and kubectl kubediag: how they take arguments and have
-// them completed, how they end, and the words of their reports. It asks neither a node nor a server.
+// Package verb has the common parts of the verbs of both programs, kubediag and kubectl kubediag: arguments and their
+// completion, exit statuses, and the words of reports. It asks neither a node nor a server.
 package verb
 
 import (
@@ -16,14 +16,14 @@ import (
 var (
 	// ErrFaults is how a verb ends that has looked and found faults. The verb has written them by then.
 	ErrFaults = errors.New("faults found")
-	// ErrRefused is how a verb ends that could do what it was asked for, and must not.
+	// ErrRefused is the error of a verb that could do its work, and must not.
 	ErrRefused = errors.New("refused")
 	// ErrInterrupted is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
 	// the user.
 	ErrInterrupted = errors.New("interrupted")
 )
 
-// MountProc is what to do if there is no process file system.
+// MountProc is the remedy if there is no process file system.
 const MountProc = "mount it: mount -t proc proc /proc"
 
 // Interruptible has a verb end with ErrInterrupted whose errors may all come of a signal.

@@ -44,7 +44,7 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Distinct is what is said of the members of a list, each text once, in their order. An empty text says nothing.
+// Distinct returns the texts about the members of a list, each once, in their order. An empty text is left out.
 func Distinct[T any](list []T, say func(T) string) (all []string) {
 	seen := map[string]bool{"": true}
 	for _, one := range list {

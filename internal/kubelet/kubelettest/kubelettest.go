@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubelettest plays a kubelet of before 1.19 for the kernel tier of tests: it makes the directories of a pod,
-// renews volumes and binds subPaths as that kubelet does, with real files and real mounts, and tries what a container
-// runtime would do with the binds. It is for tests alone. It starts no containers.
+// renews volumes and binds subPaths as that kubelet does, with real files and real mounts, and mounts the binds as a
+// container runtime would. It is for tests alone. It starts no containers.
 //
 // It rests on kubernetes/pkg/volume/util/atomic_writer.go and subpath/subpath_linux.go.
 package kubelettest
@@ -91,7 +91,7 @@ func NewOnDisk(t testing.TB) *Scene {
 	return newScene(t, func(dir string) error { return sys.BindMount(dir, dir) })
 }
 
-// newScene has the root on what is mounted on a directory.
+// newScene makes the root on the mount that mounted makes at a directory.
 func newScene(t testing.TB, mounted func(dir string) error) *Scene {
 	t.Helper()
 	dir := t.TempDir()
@@ -163,8 +163,8 @@ func (s *Scene) Volume(pod *corev1.Pod, plugin, name string) string {
 	return dir
 }
 
-// Update writes a volume again as the kubelet's atomic writer does: a directory with a new name, a link ..data to it
-// that is renamed into place, links to what is in it, and the old directory removed. It returns the new directory.
+// Update writes a volume again as the kubelet's atomic writer does: a directory with a new name, a link ..data to it that
+// is renamed into place, links to its files, and the old directory removed. It returns the new directory.
 func (s *Scene) Update(pod *corev1.Pod, plugin, name string, files map[string]string) string {
 	s.t.Helper()
 	dir := s.Volume(pod, plugin, name)
@@ -192,7 +192,7 @@ func (s *Scene) Point(pod *corev1.Pod, volume, container string, index int) stri
 	return s.Node.SubPathPoint(kubelet.SubPath{PodUID: string(pod.UID), Volume: volume, Container: container, Index: index})
 }
 
-// Bind binds source at point, as the kubelet does for the start of a container: it leaves alone what is mounted there.
+// Bind binds source at point, as the kubelet does for the start of a container: it leaves a mount there alone.
 func (s *Scene) Bind(source, point string) {
 	s.t.Helper()
 	if _, err := mount.Inspect(point); err == nil {
@@ -217,7 +217,7 @@ func (s *Scene) Stack(source, point string) {
 	s.must(mount.Bind(resolved, point))
 }
 
-// Start does with a bind what a container runtime does first, and gives the error that a container would not start for.
+// Start mounts a bind as a container runtime does at first, and returns the error with which the container would not start.
 func (s *Scene) Start(point string) error {
 	s.t.Helper()
 	target := filepath.Join(s.scratch, "target")
@@ -235,7 +235,7 @@ func (s *Scene) Start(point string) error {
 	return systest.UnmountPath(target, true)
 }
 
-// Mounts is every mount of the namespace by what identifies it, to compare before and after.
+// Mounts is every mount of the namespace by its ids and its point, to compare before and after.
 func (s *Scene) Mounts() map[string]bool {
 	s.t.Helper()
 	table, err := s.Node.Mounts(s.t.Context())

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrictest compares what a program exposes with what it declares. It is for tests alone.
+// Package metrictest compares the metrics that a program exposes with those that it declares. It is for tests alone.
 package metrictest
 
 import (
@@ -18,8 +18,8 @@ import (
 // prefix begins the names of our metrics. The others are those of libraries.
 const prefix = "kubediag_"
 
-// Problems lists what is wrong with the metrics that a program exposes: the conventions of Prometheus are broken, or one is not
-// declared as it is.
+// Problems lists the mistakes in the metrics that a program exposes: a convention of Prometheus is broken, or a metric is
+// not as declared.
 func Problems(exposed []*dto.MetricFamily, declared []metric.Declaration) (problems []string) {
 	var ours []*dto.MetricFamily
 	for _, f := range exposed {

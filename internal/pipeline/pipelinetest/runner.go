@@ -39,7 +39,7 @@ func NewRunner(t *testing.T, o pipeline.Options, r repair.Family) *pipeline.Runn
 	return runner
 }
 
-// Diagnosis returns one with a UID that asks for what the request does.
+// Diagnosis returns a Diagnosis with a UID that asks for the same as the request.
 func Diagnosis(uid types.UID, r processor.Request) *v1.Diagnosis {
 	d := &v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: r.Diagnosis.Namespace, Name: r.Diagnosis.Name, UID: uid}}
 	d.Spec.NodeName, d.Spec.Parameters = r.Node, r.Values

@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// Targets lists what a plan acts on, each with the kind of the action.
+// Targets lists the targets of a plan, each with the kind of the action.
 func Targets(p repair.Part) (all []string) {
 	for _, a := range p.Actions {
 		all = append(all, string(a.Kind)+" "+a.Target)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package processortest has recoverers for tests of what builds on them.
+// Package processortest has recoverers for tests of the code that builds on them.
 package processortest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// Reworded is a recoverer whose sentences say the opposite of what is so, also those of its errors. All else of it is as it
-// was, so nothing that builds on it may behave in another way.
+// Reworded is a recoverer whose sentences are false, also those of its errors. All else of it is as it was, so no code that
+// builds on it may behave in another way.
 type Reworded struct{ repair.Family }
 
 // Plan is that of the recoverer, in other words.
