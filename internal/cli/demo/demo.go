@@ -130,11 +130,7 @@ func demoInside(ctx context.Context, out io.Writer, output verb.Format) error {
 	if strings.Contains(os.Args[0], "/") {
 		program = fault.Quote(os.Args[0])
 	}
-	s.line("Real mounts, in a mount namespace of its own: nothing is left.\n\nNext:")
-	fmt.Fprint(s.out, s.screen.Hints([]terminal.Hint{
-		{Line: "sudo " + program + " scan", Purpose: "looks for such faults on this node, and changes nothing"},
-		{Line: program + " demo -o yaml", Purpose: "plays it again, and prints the Diagnosis of each act"},
-	}, nil))
+	s.line("Real mounts, and nothing is left. Next: sudo " + program + " scan")
 	if output != verb.YAML {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -49,7 +50,7 @@ func runDemo(t *testing.T, attr *sys.ProcAttr, args ...string) string {
 	before := demoLeftovers(t)
 	var out bytes.Buffer
 	cmd := exec.Command(name, append([]string{"demo"}, args...)...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "COLUMNS=80")
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &out, &out, attr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
@@ -60,50 +61,52 @@ func runDemo(t *testing.T, attr *sys.ProcAttr, args ...string) string {
 	return out.String()
 }
 
-// storyLines are beginnings of lines of the story, in order.
+// storyLines are beginnings of all lines of the story.
 var storyLines = []string{
 	"Act 1: ",
-	`✓ 1 Pod default/core2-5b89896b96-d44xl runs and reads "rotate 7"`,
-	"✗ 2 The ConfigMap changes",
-	`    bind "/rootfs/etc/logrotate.d/nginx.log": no such file or directory`,
-	"  3 Diagnosis subpath-remount-diagnosis finds StaleSubPath:",
-	"    plan: Unmount /kubelet/pods/UID/volume-subpaths/logrotateconf/debian/0; lost: nothing",
-	"✓ 4 Replaced, and proven in the mount table.",
+	`✓ 1 A pod of core2 reads "rotate 7"`,
+	"✗ 2 The ConfigMap changes. Restarts fail: no such file or directory (",
+	"  3 Diagnosis finds StaleSubPath, plans Unmount, RemoveContainerRecord (",
+	"    the root of the mount is deleted; lost: the restart count that is shown",
+	`✓ 4 Done, proven in the mount table. The container reads "rotate 14" (`,
 	"Act 2: ",
-	"✓ 1 Pod default/trainer-0 runs as process ",
-	"✗ 2 The daemon of the volume is killed.",
-	"    open /data/state: transport endpoint is not connected",
-	"  3 The driver mounts the volume again",
-	"  4 Diagnosis volume-diagnosis finds DisconnectedFUSE:",
-	"    plan: Replace /kubelet/pods/UID/volumes/kubernetes.io~csi/pvc-model/mount; lost: nothing",
-	"    plan: Replace /data; lost: nothing",
-	"✓ 5 Replaced under the running container. Process ",
-	"Next:",
-	"  sudo ",
+	"✓ 1 Pod trainer-0 (process ",
+	"✗ 2 Daemon killed. Reads fail: transport endpoint is not connected (",
+	"  3 The driver mounts the volume again, and the pod's mounts stay dead (",
+	"  4 Diagnosis finds DisconnectedFUSE, plans Replace, Replace (",
+	"    the connection to the daemon of the file system is gone; lost: nothing",
+	"✓ 5 Replaced without a restart: process ",
+	"Real mounts, and nothing is left. Next: sudo ",
 }
+
+var (
+	isStep  = regexp.MustCompile(`^[✓✗ ] \d `)
+	hasTime = regexp.MustCompile(`\([\d.]+ m?s\)$`)
+)
 
 func TestDemoIsAStoryInTwoActs(t *testing.T) {
 	for name, attr := range map[string]*sys.ProcAttr{"root": nil, "root of a user namespace": sys.PrivateMounts(sys.Clone{User: true})} {
 		t.Run(name, func(t *testing.T) {
 			out := runDemo(t, attr)
-			rest := "\n" + out
-			for _, want := range storyLines {
-				at := strings.Index(rest, "\n"+want)
-				if at < 0 {
-					t.Fatalf("no line begins with %q behind the ones before:\n%s", want, out)
+			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+			if len(lines) != len(storyLines) {
+				t.Fatalf("the story has %d lines, want %d:\n%s", len(lines), len(storyLines), out)
+			}
+			program := strings.TrimSuffix(strings.TrimPrefix(lines[len(lines)-1], storyLines[len(lines)-1]), " scan")
+			for i, line := range lines {
+				if !strings.HasPrefix(line, storyLines[i]) {
+					t.Errorf("line %d is %q, and does not begin with %q", i+1, line, storyLines[i])
 				}
-				rest = rest[at+1:]
-			}
-			if lines := strings.Count(out, "\n"); lines > 24 {
-				t.Errorf("the story has %d lines, more than a screen", lines)
-			}
-			for line := range strings.Lines(out) {
-				if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
-					t.Errorf("a line ends with blanks: %q", line)
+				short := strings.Replace(line, program, "bin/kubediag", 1)
+				if strings.TrimRight(short, " ") != short || utf8.RuneCountInString(short) > 80 {
+					t.Errorf("line %d is longer than 80 columns or ends with blanks: %q", i+1, line)
+				}
+				if isStep.MatchString(line) != hasTime.MatchString(line) {
+					t.Errorf("line %d is a step without its time, or has a time and is no step: %q", i+1, line)
 				}
 			}
-			first := regexp.MustCompile(`runs as process (\d+)`).FindStringSubmatch(out)
-			last := regexp.MustCompile(`Process (\d+) never stopped, and reads "epoch 42"`).FindStringSubmatch(out)
+			first := regexp.MustCompile(`\(process (\d+)\) reads "epoch 41"`).FindStringSubmatch(out)
+			last := regexp.MustCompile(`process (\d+) reads "epoch 42"`).FindStringSubmatch(out)
 			if first == nil || last == nil || first[1] != last[1] {
 				t.Errorf("the container that reads the new content is another process: %q, %q", first, last)
 			}

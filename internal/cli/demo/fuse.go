@@ -42,7 +42,7 @@ const (
 // fuseAct kills the daemon of a FUSE volume under a running container, and has the dead mounts replaced. There is no Diagnosis
 // if this user may not make FUSE file systems.
 func fuseAct(ctx context.Context, s *story) (*v1.Diagnosis, error) {
-	s.beginAct("Act 2: the daemon of a FUSE volume is killed under a running container (every kubelet)")
+	s.beginAct("Act 2: a FUSE daemon is killed under a running container (every kubelet)")
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		s.below("Not played, as this user cannot make a FUSE file system here: %s", err)
@@ -73,7 +73,7 @@ func fuseAct(ctx context.Context, s *story) (*v1.Diagnosis, error) {
 	if err != nil || content != newModel {
 		return nil, fmt.Errorf("the container reads %q, not the new content: %w", content, err)
 	}
-	s.printStep(good, "Replaced under the running container. Process %d never stopped, and reads %q.", v.container.pid(), content)
+	s.printStep(good, "Replaced without a restart: process %d reads %q", v.container.pid(), content)
 	return d, nil
 }
 
@@ -89,13 +89,12 @@ func breakVolume(ctx context.Context, s *story, v *demoVolume) error {
 	if err != nil {
 		return err
 	}
-	s.printStep(good, "Pod %s/%s runs as process %d and reads %q from a CSI volume on FUSE.", podNamespace, volumePodName, v.container.pid(), content)
+	s.printStep(good, "Pod %s (process %d) reads %q from a FUSE volume", volumePodName, v.container.pid(), content)
 	v.daemon.kill()
 	if _, err = v.read(); !errors.Is(err, sys.ENOTCONN) {
 		return fmt.Errorf("the volume answers: %w", err)
 	}
-	s.printStep(bad, "The daemon of the volume is killed. The container runs on, and each read fails:")
-	s.below("%s", err)
+	s.printStep(bad, "Daemon killed. Reads fail: %s", reason(err))
 	if err := detach(v.staging); err != nil {
 		return err
 	}
@@ -105,6 +104,6 @@ func breakVolume(ctx context.Context, s *story, v *demoVolume) error {
 	if _, err = v.read(); !errors.Is(err, sys.ENOTCONN) {
 		return fmt.Errorf("the container has the new mount: %w", err)
 	}
-	s.printStep(plain, "The driver mounts the volume again on the node. The pod's own mounts stay dead.")
+	s.printStep(plain, "The driver mounts the volume again, and the pod's mounts stay dead")
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/store"
@@ -39,6 +41,9 @@ const (
 	bad   mark = "✗"
 	plain mark = " "
 )
+
+// nothing is the loss of an action without one.
+const nothing = "nothing"
 
 // line prints a line as it is.
 func (s *story) line(text string) { fmt.Fprintln(s.out, text) }
@@ -77,6 +82,14 @@ func (s *story) below(format string, args ...any) {
 // clean shortens what is the same in each run.
 func (s *story) clean(text string) string {
 	return strings.NewReplacer(s.dir+"/", "/", podUID, "UID", volumePodUID, "UID").Replace(text)
+}
+
+// reason is the kernel's answer in an error, without the call and the path.
+func reason(err error) string {
+	if number := sys.Errno(0); errors.As(err, &number) {
+		return number.Error()
+	}
+	return err.Error()
 }
 
 // firstClause is a sentence up to its first comma, colon or semicolon.
@@ -151,12 +164,24 @@ func (r *diagnosisRun) printPlan(d *v1.Diagnosis) {
 			continue
 		}
 		r.planned = true
-		for _, f := range d.Status.Faults[:1] {
-			r.story.printStep(plain, "Diagnosis %s finds %s:", d.Name, f.Code)
-			r.story.below("%s", f.Evidence[0])
-		}
-		for _, a := range run.Actions {
-			r.story.below("plan: %s %s; lost: %s", a.Kind, a.Target, firstClause(a.Loss))
+		found := d.Status.Faults[0]
+		kinds, loss := summary(run.Actions)
+		r.story.printStep(plain, "Diagnosis finds %s, plans %s", found.Code, kinds)
+		r.story.below("%s; lost: %s", firstClause(found.Evidence[0]), loss)
+	}
+}
+
+// summary has the kinds of actions in order, and all that is lost by them.
+func summary(actions []v1.Action) (kinds, loss string) {
+	var do, lost []string
+	for _, a := range actions {
+		do = append(do, string(a.Kind))
+		if l := firstClause(a.Loss); l != nothing {
+			lost = append(lost, strings.TrimPrefix(l, nothing+" but "))
 		}
 	}
+	if len(lost) == 0 {
+		lost = []string{nothing}
+	}
+	return strings.Join(do, ", "), strings.Join(slices.Compact(lost), ", ")
 }

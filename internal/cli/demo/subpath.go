@@ -23,7 +23,7 @@ const (
 
 // subPathAct causes the failure of kubernetes#68211, and has the manifests of the walkthrough repair it.
 func subPathAct(ctx context.Context, s *story) (*v1.Diagnosis, error) {
-	s.beginAct("Act 1: a ConfigMap changes under a subPath (kubernetes#68211, kubelets before 1.19)")
+	s.beginAct("Act 1: a ConfigMap changes under a subPath (kubernetes#68211, before 1.19)")
 	node, err := breakSubPath(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("cause the fault: %w", err)
@@ -41,7 +41,7 @@ func subPathAct(ctx context.Context, s *story) (*v1.Diagnosis, error) {
 	if content != newContent {
 		return nil, fmt.Errorf("the container reads %q, not the new content", content)
 	}
-	s.printStep(good, "Replaced, and proven in the mount table. The container started and reads %q.", content)
+	s.printStep(good, "Done, proven in the mount table. The container reads %q", content)
 	return d, nil
 }
 
@@ -54,7 +54,7 @@ func breakSubPath(ctx context.Context, s *story) (*demoKubelet, error) {
 	if err := node.startContainer(); err != nil {
 		return nil, err
 	}
-	s.printStep(good, "Pod %s/%s runs and reads %q from a ConfigMap, by subPath.", podNamespace, podName, node.contentLine())
+	s.printStep(good, "A pod of core2 reads %q from a ConfigMap, by subPath", node.contentLine())
 	if err := node.updateVolume(newContent + "\n"); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,6 @@ func breakSubPath(ctx context.Context, s *story) (*demoKubelet, error) {
 	if !errors.Is(err, sys.ENOENT) {
 		return nil, fmt.Errorf("the container started: %w", err)
 	}
-	s.printStep(bad, "The ConfigMap changes and the container ends. Each new start fails:")
-	s.below("%s", err)
+	s.printStep(bad, "The ConfigMap changes. Restarts fail: %s", reason(err))
 	return node, nil
 }
