@@ -27,7 +27,7 @@ var (
 	// mountTool are the words of util-linux 2.41, whose bind mounts of the kubelet's descriptors fail for no fault of the
 	// volume.
 	mountTool = []string{"move_mount() failed", "bad superblock on /proc/"}
-	busy      = []string{"resource busy", "target is busy", "device is busy", "already mounted or", "apparently in use by the system"}
+	busy      = []string{"resource busy", "target is busy", "device is busy", "dataset is busy", "already mounted or", "apparently in use by the system"}
 	inMemory  = []string{"kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~empty-dir"}
 )
 
@@ -36,9 +36,10 @@ const (
 	// volumePath is a path of a volume in a pod's directory, of a subPath's bind, or of a volume that is mounted for the
 	// node, each with the paths below it.
 	volumePath = `(?:/volumes/[a-z0-9.-]+~[^ ]+|/volume-subpaths/[^ ]+|/globalmount(?:/[^ ]*)?|/plugins/kubernetes\.io/[^ ]+/mounts/[^ ]+)`
-	// ioErrors are the errors of a server or a disk that does not serve its mount.
-	ioErrors = `(?:input/output error|remote i/o error|host is down|connection refused|connection timed out|connection reset by peer|` +
-		`no route to host|network is unreachable|structure needs cleaning)`
+	// ioErrors are the errors of a server or a disk that does not serve its mount, in the words of glibc, of musl and of Go.
+	ioErrors = `(?:input/output error|(?:remote )?i/o error|host is (?:down|unreachable)|no route to host|network is (?:down|unreachable)|` +
+		`connection (?:refused|timed out|reset by peer)|operation timed out|structure needs cleaning|bad message|no such device|` +
+		`required key not available|key has (?:expired|been revoked)|key was rejected by service)`
 )
 
 var (
@@ -46,14 +47,17 @@ var (
 	runtimePath = regexp.MustCompile(`/(?:containerd|docker|crio|kata-containers|containers/storage|io\.containerd\.[a-z0-9.-]+|overlay-containers)/|` +
 		`/(?:overlay2?|overlayfs|aufs|btrfs|devicemapper|vfs|zfs)/[^ ]*[0-9a-f]{12}|/containers/[0-9a-f]{64}/|/sandboxes/[0-9a-f]{12}[0-9a-f]*/`)
 	// busyVolume is a volume of the kubelet that is busy.
-	busyVolume = regexp.MustCompile(`(?:/volumes/[a-z0-9.-]+~[^ ]+|/globalmount):?[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
+	busyVolume = regexp.MustCompile(`(?:/volumes/[a-z0-9.-]+~[^ ]+|/globalmount):?[^/]{0,60}(?:resource busy|(?:target|device|dataset) is busy)`)
 	// volumeError is an error of a volume's mount, right behind its path.
-	volumeError = regexp.MustCompile(volumePath + `[\])]?: ` + ioErrors)
+	volumeError = regexp.MustCompile(volumePath + `[\])]?: ` + ioErrors + `|` + ioErrors + `: /[^ ]*` + volumePath)
+	// readOnlyChange is a change below a volume's mount that the kubelet or a driver makes only if the volume is to be written.
+	readOnlyChange = regexp.MustCompile(`l?(?:chown|chmod) /[^ ]*` + volumePath + `: read-only file system`)
 	// sourceExists is a directory that a runtime or the kubelet makes because a stat of it failed, and that is there.
 	sourceExists = regexp.MustCompile(`(?:mount source path|generate spec|containererror|failed to create dir).*mkdir /[^ ]+:? file exists|` +
 		`(?:mkdir|directory)[^/]{0,20}/[^ ]*` + volumePath + `:? file exists`)
 	// missingPath is a path that the kubelet has looked for: of a local volume, and of a hostPath of a container.
-	missingPath = regexp.MustCompile(`(?:^ |: )path /[^ ]+ does not exist|\berror: l?stat /[^ ]+: no such file or directory`)
+	missingPath = regexp.MustCompile(`(?:^ |: )path /[^ ]+ does not exist|\berror: (?:l?stat|statfs) /[^ ]+: no such file or directory|` +
+		`bind source path does not exist: /`)
 	// blockError is an error of a device in the words of the block layer or a journal; noDisk names a floppy disk or a CD.
 	blockError = regexp.MustCompile(`journal on device |i/o error,? (?:on )?dev(?:ice)? |(?:medium|target) error, dev |` +
 		`(?:error.*journal superblock for|flushing file data on|write due to i/o error on) `)
@@ -69,7 +73,7 @@ var (
 	blockedTask = regexp.MustCompile(`task .{1,60}:[0-9]+ blocked for more than [0-9]+ seconds`)
 	// leftFiles is a volume's directory that is not empty after its unmount.
 	leftFiles    = regexp.MustCompile(`/volumes/[a-z0-9.-]+~[^ ]+\]?: directory not empty`)
-	leftSubPath  = regexp.MustCompile(`/volume-subpaths/[^ ]+: directory not empty|cleaning subpath mounts? .*directory not empty`)
+	leftSubPath  = regexp.MustCompile(`/volume-subpaths/[^ ]+: directory not empty|cleaning subpath mounts? .*(?:directory not empty|device or resource busy)`)
 	mappingInUse = regexp.MustCompile(`(?:mapped device|device [^ ]+) is still in use|: map in use|` +
 		`logical volume [^ ]+ (?:is )?(?:in use|contains a filesystem in use|is used by another device)`)
 	podDirIsMount = regexp.MustCompile(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
@@ -91,6 +95,7 @@ var wordings = []wording{
 	{code: fault.HeldDevice, all: [][]string{busy}, none: inMemory, like: busyVolume},
 	{code: fault.HeldMount, all: [][]string{busy}, none: []string{"unlinkat"}, like: busyVolume},
 	{code: fault.HeldDevice, all: [][]string{{"unmap"}, {"exit status 16"}}}, // 16 is EBUSY
+	{code: fault.HeldDevice, all: [][]string{{"cannot destroy ", "cannot export "}, {"dataset is busy", "pool is busy"}}},
 	{code: fault.HeldDevice, all: [][]string{{"rbd image"}, {"still being used"}}},
 	{code: fault.HeldDevice, all: [][]string{{"unable to remove open device"}}},
 	{code: fault.HeldDevice, all: [][]string{{" in use"}}, like: mappingInUse},
@@ -104,10 +109,12 @@ var wordings = []wording{
 	{code: fault.DisconnectedFUSE, all: [][]string{{"file exists"}}, none: inMemory, like: sourceExists},
 	{code: fault.VolumeIOError, all: [][]string{{"file exists"}}, none: inMemory, like: sourceExists},
 	{code: fault.VolumeIOError, all: [][]string{{"/volumes/", "/volume-subpaths/", "/globalmount", "/plugins/"}}, like: volumeError},
+	{code: fault.VolumeIOError, all: [][]string{{"read-only file system"}}, none: inMemory, like: readOnlyChange},
 	{code: fault.VolumeIOError, all: [][]string{{"error", "aborting"}}, like: blockError, unlike: noDisk},
 	{code: fault.VolumeIOError, all: [][]string{{"-fs", "xfs", "btrfs"}}, like: fileSystemError},
 	{code: fault.StaleFileHandle, all: [][]string{{"stale file handle", "stale nfs file handle"}}},
 	{code: fault.HungMount, all: [][]string{{"nfs: server "}, {"not responding"}}},
+	{code: fault.HungMount, all: [][]string{{"cifs: vfs: "}, {"has not responded in "}}},
 	{code: fault.HungMount, all: [][]string{{"operation"}, {"volume", "that name"}, {"already "}}, like: runningCall},
 	{code: fault.HungMount, all: [][]string{{"volume key "}}, like: runningCall},
 	{code: fault.HungMount, all: [][]string{{" blocked for more than "}}, like: blockedTask},
@@ -137,7 +144,7 @@ var wordings = []wording{
 	{code: fault.StaleSubPath, all: [][]string{subPath, enoent}, none: slices.Concat(otherKinds, lookups, mountTool)},
 	{code: fault.StaleSubPath, mounts: true, all: [][]string{enoent}, none: slices.Concat(otherKinds, lookups, ofVolume, mountTool)},
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"path does not exist"}}, like: skippedUnmount},
-	{code: fault.StaleSubPath, all: [][]string{subPath, {"directory not empty"}}, like: leftSubPath},
+	{code: fault.StaleSubPath, all: [][]string{subPath, {"directory not empty", "resource busy"}}, like: leftSubPath},
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"file exists"}}, none: inMemory, like: sourceExists},
 	{code: fault.WrongSubPath, all: [][]string{subPath}, like: wholeVolume},
 	{code: fault.DeletedVolumeSource, all: [][]string{ofVolume, deleted}, none: slices.Concat(otherKinds, subPath)},
