@@ -93,7 +93,7 @@ func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount, device
 			"else is an I/O error until it is unmounted")
 	}
 	if v.Code == "" {
-		v.UnknownReason = cmp.Or(suspendedReason(device), v.UnknownReason)
+		v.UnknownReason = cmp.Or(suspendedReason(device), lostReason(device), v.UnknownReason)
 	}
 	return v
 }

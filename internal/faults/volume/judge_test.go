@@ -156,6 +156,8 @@ func TestJudge(t *testing.T) {
 		"suspended":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
 		"suspended, frozen":     {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
 		"suspended, hung":       {evidence: stagedEvidence("/v", errorAnswer(probe.Hung, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), code: fault.HungMount, reason: "for 1s"},
+		"lost its device":       {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Lost: "unplugged"}), unknown: "its device is lost (unplugged)"},
+		"lost, and an error":    {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.EIO), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Lost: "unplugged"}), code: fault.VolumeIOError, reason: "answers with an error"},
 		"frozen":                {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()), unknown: "a write to it does not end"},
 
 		"hostPath, a mount":                     {evidence: hostPathEvidence("/m", aliveAnswer(), probe.Answer{})},

@@ -26,6 +26,14 @@ func suspendedReason(h blockdev.Health) string {
 	return fmt.Sprintf("its device %q is suspended: all that is not in memory waits until it is resumed (dmsetup info shows its name)", h.Suspended)
 }
 
+// lostReason says that a mount has no device that serves it; empty: it has, or needs none.
+func lostReason(h blockdev.Health) string {
+	if h.Lost == "" {
+		return ""
+	}
+	return "its device is lost (" + h.Lost + "): what is remembered of the file system can be read, and all else is an I/O error"
+}
+
 // readOnlyReason says that the kernel has made the file system of a mount read-only after an error; empty: it has not, as
 // far as the mount table and the errors show that it has noted. A file system that is mounted read-only has a mount that is, too.
 func readOnlyReason(m mountinfo.Mount, h blockdev.Health) string {

@@ -31,12 +31,26 @@ sys/devices/pci/block/sdb/sdb1/partition = 1
 sys/class/block/loop0/dev = 7:0
 sys/fs/ext4/sdb1/errors_count = 3
 sys/fs/ext4/loop0/errors_count = not a number
+sys/dev/block/8:33 -> ../../devices/pci/block/sdc/sdc1
+sys/class/block/sdc1 -> ../../devices/pci/block/sdc/sdc1
+sys/devices/pci/block/sdc/sdc1/dev = 8:33
+sys/devices/pci/block/sdc/sdc1/partition = 1
+sys/class/block/sdc/device/state = transport-offline
+sys/dev/block/8:48 -> ../../devices/pci/block/sdd
+sys/class/block/sdd/dev = 8:48
+sys/class/block/sdd/device/state = running
+sys/dev/block/259:1 -> ../../devices/pci/block/nvme1n1
+sys/class/block/nvme1n1/dev = 259:1
+sys/class/block/nvme1n1/device/state = dead
 `
-	for suspended, want := range []map[Number]Health{
-		{{Major: 253, Minor: 2}: {}, {Major: 8, Minor: 17}: {Errors: 3}, {Major: 7}: {}, {Major: 9, Minor: 9}: {}},
+	const gone = "the kernel has no block device with this number any more"
+	for i, want := range []map[Number]Health{
+		{{Major: 253, Minor: 2}: {}, {Major: 8, Minor: 17}: {Errors: 3}, {Major: 7}: {}, {Minor: 9}: {}, {Major: 31, Minor: 2}: {}},
+		{{Major: 9, Minor: 9}: {Lost: gone}, {Major: 8, Minor: 48}: {},
+			{Major: 8, Minor: 33}: {Lost: `the state of the disk "sdc" is "transport-offline"`}, {Major: 259, Minor: 1}: {Lost: `the state of the disk "nvme1n1" is "dead"`}},
 		{{Major: 253, Minor: 2}: {Suspended: "dm-0"}, {Major: 8, Minor: 17}: {Errors: 3}},
 	} {
-		s := layOut(t, fmt.Sprintf(tree, suspended))
+		s := layOut(t, fmt.Sprintf(tree, i/2))
 		for number, health := range want {
 			if got := s.Health(number); got != health {
 				t.Errorf("%v: %+v, want %+v", number, got, health)
@@ -56,5 +70,13 @@ func TestHealthOfManyLayers(t *testing.T) {
 	fmt.Fprintf(&tree, "sys/class/block/dm-%d/dm/suspended = 1\n", 2*maxLayers)
 	if got := layOut(t, tree.String()).Health(Number{Major: 253}); got != (Health{}) {
 		t.Errorf("%+v, want that it ends", got)
+	}
+}
+
+// TestHealthWithoutSysfs is that of a machine whose devices cannot be seen.
+func TestHealthWithoutSysfs(t *testing.T) {
+	t.Parallel()
+	if got := layOut(t, "").Health(Number{Major: 8}); got != (Health{}) {
+		t.Errorf("%+v, want nothing", got)
 	}
 }
