@@ -58,7 +58,7 @@ type attempt struct {
 	verify func(ctx context.Context, repair int) (proof string, err error)
 	// hold says why an action may not be begun now. Nil: each may.
 	hold func(a fault.Action) (why string)
-	// take takes a repair from the rate limit of its place, if there is one left. Nil: that is done.
+	// take takes a repair from the rate limit of its place, if there is one left.
 	take func(repair int) bool
 }
 
@@ -125,7 +125,7 @@ func (a *attempt) Check(_ context.Context, _ processor.Request, action fault.Act
 // Take implements repair.Gate.
 func (a *attempt) Take(ctx context.Context, _ processor.Request, p repair.Part) (why string, err error) {
 	switch i := a.find(p.Actions[0]); {
-	case a.take != nil && !a.take(i):
+	case !a.take(i):
 		why = "this place was repaired too often"
 	case !a.Guard.Acquire(ctx, p.Findings[0], a.repairs[i].pod):
 		why = "the policies do not allow it now"

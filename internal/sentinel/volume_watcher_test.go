@@ -282,6 +282,33 @@ func TestRepairLimitOfFlappingDriver(t *testing.T) {
 	}
 }
 
+// TestRepairsThatAreHeldTakeNoToken: a repair whose time has not come, or that waits for another one of its pod, is planned again. The
+// limit of its place is as it was.
+func TestRepairsThatAreHeldTakeNoToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadVolumes(3)
+		d.repair = func(fault.Action) error { return volume.ErrHung }
+		watcher := d.watcher()
+		watcher.updateFaults(d.volumes)
+		watcher.planRepairs(t.Context(), d.volumes)
+		tokens := func() (left []float64) {
+			for _, v := range d.volumes {
+				left = append(left, watcher.backoffs[v.Findings()[0].Key().Location()].Tokens())
+			}
+			return left
+		}
+		batch := watcher.repairs.next()
+		watcher.repairBatch(t.Context(), batch, time.Now())
+		if diff := cmp.Diff([]float64{repairBurst, repairBurst, repairBurst}, tokens()); diff != "" || d.totalRepairs() > 0 {
+			t.Errorf("%d repairs after the deadline; tokens (-want +got):\n%s", d.totalRepairs(), diff)
+		}
+		watcher.repairBatch(t.Context(), batch, time.Now().Add(time.Second))
+		if diff := cmp.Diff([]float64{repairBurst - 1, repairBurst, repairBurst}, tokens()); diff != "" || d.totalRepairs() != 1 {
+			t.Errorf("%d repairs of a pod whose first one fails; tokens (-want +got):\n%s", d.totalRepairs(), diff)
+		}
+	})
+}
+
 func TestEndingPodsAreNotRepaired(t *testing.T) {
 	for name, pod := range map[string]corev1.Pod{
 		"deleted":   {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}},
