@@ -78,7 +78,7 @@ func (l *largePods) free(uid types.UID) {
 }
 
 // readLarge reads the pods that were too large for the cache until ctx is done.
-func (p *podIndex) readLarge(ctx context.Context, live client.Reader) error {
+func (p *nodePods) readLarge(ctx context.Context, live client.Reader) error {
 	defer context.AfterFunc(ctx, p.large.queue.ShutDown)()
 	for pace := rate.NewLimiter(2, 10); pace.Wait(ctx) == nil; {
 		of, ended := p.large.queue.Get()
@@ -93,7 +93,7 @@ func (p *podIndex) readLarge(ctx context.Context, live client.Reader) error {
 
 // readLargePod puts a pod into the index in the place of its name, if there is room. A pod that has changed meanwhile stays a name until the
 // cache has its next version.
-func (p *podIndex) readLargePod(ctx context.Context, live client.Reader, of largePod) {
+func (p *nodePods) readLargePod(ctx context.Context, live client.Reader, of largePod) {
 	ctx, cancel := context.WithTimeout(ctx, largeReadWithin)
 	defer cancel()
 	pod := &corev1.Pod{}

@@ -26,7 +26,10 @@ type nodePods struct {
 	node string
 	// cache has the pods of the node, live those of the cluster.
 	cache, live client.Reader
-	podIndex
+
+	mu    sync.RWMutex
+	byUID map[types.UID]*corev1.Pod // of the cache
+	large *largePods                // nil: those that are too large stay names
 }
 
 // Pod returns a pod of this node, as far as the cache keeps it. The cache may be behind; before a pod is called missing the API server
@@ -68,13 +71,6 @@ func (p *nodePods) findPod(ctx context.Context, key types.NamespacedName) (*core
 	return pod, nil
 }
 
-// podIndex has the pods of the cache by UID.
-type podIndex struct {
-	mu    sync.RWMutex
-	byUID map[types.UID]*corev1.Pod
-	large *largePods // nil: those that are too large stay names
-}
-
 // follow calls changed with each object of a kind that the cache gets, changes or loses: as it was before, and as it is
 // now. Either is nil if there is none.
 func follow[T client.Object](ctx context.Context, c cache.Cache, kind T, changed func(before, now T)) error {
@@ -105,7 +101,7 @@ func changes[T client.Object](changed func(before, now T)) toolscache.ResourceEv
 
 // replacePod replaces one pod by another. Between two looks at the API server a pod may have been replaced by its
 // namesake.
-func (p *podIndex) replacePod(before, now *corev1.Pod) {
+func (p *nodePods) replacePod(before, now *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byUID == nil {
@@ -126,14 +122,14 @@ func (p *podIndex) replacePod(before, now *corev1.Pod) {
 }
 
 // PodsHere lists the pods that the cache has; the caller does not change them.
-func (p *podIndex) PodsHere() []*corev1.Pod {
+func (p *nodePods) PodsHere() []*corev1.Pod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return slices.Collect(maps.Values(p.byUID))
 }
 
 // PodByUID returns the pod that the cache has; the caller does not change it.
-func (p *podIndex) PodByUID(uid string) *corev1.Pod {
+func (p *nodePods) PodByUID(uid string) *corev1.Pod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.byUID[types.UID(uid)]

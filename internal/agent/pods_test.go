@@ -64,7 +64,7 @@ func TestLargePodIsWatched(t *testing.T) {
 	}
 	victim := large("victim", "p")
 	live := fake.NewClientBuilder().WithObjects(append(greedy, victim)...).Build()
-	pods := &podIndex{large: newLargePods()}
+	pods := &nodePods{large: newLargePods()}
 	add := func(pod *corev1.Pod) {
 		pods.replacePod(nil, extract.Pod(pod))
 		of, _ := pods.large.queue.Get()

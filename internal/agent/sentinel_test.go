@@ -146,7 +146,7 @@ func TestPodIndexFollowsTheCache(t *testing.T) {
 	pod := func(uid types.UID, version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: uid, ResourceVersion: version}}
 	}
-	p := &podIndex{}
+	p := &nodePods{}
 	p.replacePod(nil, pod("a", "1"))
 	p.replacePod(pod("a", "1"), pod("a", "2"))
 	if got := p.PodByUID("a"); got == nil || got.ResourceVersion != "2" {

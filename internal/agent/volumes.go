@@ -65,7 +65,7 @@ func (a *agent) runtimeSocket(ctx context.Context) (string, error) {
 }
 
 // Knows reports whether the cache has a pod of this UID, or a mirror pod that stands for it.
-func (p *podIndex) Knows(uid string) bool {
+func (p *nodePods) Knows(uid string) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.byUID[types.UID(uid)] != nil {

@@ -19,7 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
 
-var _ orphan.Cache = (*podIndex)(nil)
+var _ orphan.Cache = (*nodePods)(nil)
 
 // pagedServer is an API server that gives one pod a page, and answers as it was told first.
 type pagedServer struct {
@@ -92,7 +92,7 @@ func TestPodsPageByPage(t *testing.T) {
 // TestKnowsPods: a mirror pod stands for the static pod whose UID its annotations have.
 func TestKnowsPods(t *testing.T) {
 	t.Parallel()
-	index := &podIndex{}
+	index := &nodePods{}
 	index.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
 	mirror := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "b", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "c"}}}
 	index.replacePod(nil, mirror)

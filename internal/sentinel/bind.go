@@ -99,13 +99,13 @@ type notification struct {
 
 // inspectBatch inspects queued binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
 func (w *bindWatcher) inspectBatch(ctx context.Context) error {
-	batch := w.nextBatch()
+	batch := w.binds.nextBatch()
 	w.locked = false
 	if slices.ContainsFunc(batch, func(b *bind) bool { // the guard may allow its repair if it is stale
-		pod := w.Pods.PodByUID(b.sub.PodUID)
-		return pod != nil && w.Guard.Mode(fault.StaleSubPath, pod) == Automatic
+		pod := w.sentinel.Pods.PodByUID(b.sub.PodUID)
+		return pod != nil && w.sentinel.Guard.Mode(fault.StaleSubPath, pod) == Automatic
 	}) {
-		release, ok := w.tryLock() // here, since its file is in our mount namespace
+		release, ok := w.sentinel.tryLock() // here, since its file is in our mount namespace
 		defer release()
 		w.locked = ok
 	}
@@ -122,12 +122,12 @@ func (w *bindWatcher) inspectBatch(ctx context.Context) error {
 		var planned []*notification
 		for _, b := range batch {
 			if time.Since(begin) >= maxVisit && !b.isAsked() { // the others are asked for this visit alone
-				w.enqueue(b)
+				w.binds.enqueue(b)
 				continue
 			}
 			n, err := w.inspectBind(ctx, b)
 			if err != nil {
-				w.Observer.Trouble(err) // of this bind only
+				w.sentinel.Observer.Trouble(err) // of this bind only
 			}
 			switch {
 			case n == nil:
@@ -154,7 +154,7 @@ func (w *bindWatcher) askBatch(ctx context.Context, batch []*bind) (err error) {
 			points = append(points, b.point)
 		}
 	}
-	w.asked, err = subpath.Ask(ctx, w.Binds.Prober, w.node, w.Pods.PodByUID, points)
+	w.asked, err = subpath.Ask(ctx, w.sentinel.Binds.Prober, w.node, w.sentinel.Pods.PodByUID, points)
 	return err
 }
 
@@ -172,22 +172,22 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			w.notifications = w.notifications[1:]
 			b := n.bind
 			if n.healthy {
-				delete(w.notified, b.location())
+				delete(w.memory.notified, b.location())
 				continue
 			}
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.described = n.found
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
-			if !w.isNotified(b, n.found.State.ID) {
-				w.notified[b.location()] = n.found.State.ID
-				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
+			if !w.memory.isNotified(b, n.found.State.ID) {
+				w.memory.notified[b.location()] = n.found.State.ID
+				w.sentinel.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
 			if n.repair != nil {
 				n.repair.Fault = f
-				w.Observer.Repaired(*n.repair)
+				w.sentinel.Observer.Repaired(*n.repair)
 				if n.repair.Err == nil {
-					delete(w.notified, b.location())
+					delete(w.memory.notified, b.location())
 				}
 			}
 		}
@@ -201,7 +201,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 // inspectBind inspects one bind, and plans its repair if that may be allowed. It runs inside the kubelet's mount namespace. It
 // returns nil if the observer has nothing to learn.
 func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, error) {
-	pod := w.Pods.PodByUID(b.sub.PodUID)
+	pod := w.sentinel.Pods.PodByUID(b.sub.PodUID)
 	if pod == nil {
 		return nil, nil
 	}
@@ -212,10 +212,10 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if err != nil {
 		return nil, fmt.Errorf("look at %q: %w", b.point, err)
 	}
-	found.AddOutlook(ctx, w.habits, w.Binds.Runtime, pod)
+	found.AddOutlook(ctx, w.habits, w.sentinel.Binds.Runtime, pod)
 	b.inspected, b.found, b.code, b.askAgainAt = true, found, "", time.Now().Add(retryInterval)
 	if !mounted || found.LeftToKubelet() || found.Code() == "" {
-		if _, known := w.notified[b.location()]; known { // the fault has ended, but a notification of it may still wait
+		if _, known := w.memory.notified[b.location()]; known { // the fault has ended, but a notification of it may still wait
 			return &notification{bind: b, healthy: true, inspectedAt: time.Now()}, nil
 		}
 		return nil, nil
@@ -239,11 +239,11 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 
 // repairBinds has the engine carry out repairs that are planned. It runs inside the kubelet's mount namespace.
 func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) {
-	a := attempt{Sentinel: w.Sentinel}
+	a := attempt{sentinel: w.sentinel}
 	for _, n := range planned {
 		a.repairs = append(a.repairs, n.repair)
 	}
-	a.take = func(i int) bool { return w.repairLimiters.of(planned[i].bind).Allow() }
+	a.take = func(i int) bool { return w.memory.repairLimiters.of(planned[i].bind).Allow() }
 	a.apply = func(ctx context.Context, i int) (fault.Applied, error) {
 		return subpath.Apply(ctx, w.node, planned[i].pod, planned[i].repair.Action, w.asked)
 	}
@@ -254,13 +254,13 @@ func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) 
 		}
 		err := subpath.Verify(w.node, n.pod, n.repair.Action, nil)
 		if errors.Is(err, subpath.ErrStaleAgain) { // which is another fault
-			w.enqueue(n.bind)
+			w.binds.enqueue(n.bind)
 			err = nil
 		}
 		return bindIsGone, err
 	}
 	if err := a.run(ctx); err != nil {
-		w.Observer.Trouble(err)
+		w.sentinel.Observer.Trouble(err)
 	}
 	for _, n := range planned {
 		b, r := n.bind, n.repair
@@ -269,7 +269,7 @@ func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) 
 			n.repair, b.refusedUntil = nil, n.inspectedAt.Add(refusalInterval)
 		case r.left:
 			if n.repair, b.code = nil, ""; r.Err != nil { // another mount is there by now
-				w.enqueue(b)
+				w.binds.enqueue(b)
 			}
 		case r.Err != nil:
 			b.retry.failed(n.inspectedAt)
@@ -296,8 +296,8 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if b.code == "" {
 		return false
 	}
-	pod := w.Pods.PodByUID(b.sub.PodUID)
-	if pod == nil || w.Guard.Mode(b.code, pod) == Off {
+	pod := w.sentinel.Pods.PodByUID(b.sub.PodUID)
+	if pod == nil || w.sentinel.Guard.Mode(b.code, pod) == Off {
 		return false
 	}
 	outlook, _ := podinfo.RestartStateOf(pod, b.sub.Container)
@@ -309,11 +309,11 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 // starts.
 func (w *bindWatcher) mayRepair(b *bind, pod *corev1.Pod, now time.Time) bool {
 	switch {
-	case w.Guard.Mode(b.code, pod) != Automatic, now.Before(b.retry.at):
+	case w.sentinel.Guard.Mode(b.code, pod) != Automatic, now.Before(b.retry.at):
 		return false
 	case !b.found.KeepsPod && !b.found.SourceReplaced && !podinfo.NotStarting(pod, b.sub.Container):
 		return false
-	case !w.locked || w.repairLimiters.of(b).TokensAt(now) < 1: // another program repairs, or this place was repaired too often
+	case !w.locked || w.memory.repairLimiters.of(b).TokensAt(now) < 1: // another program repairs, or this place was repaired too often
 		b.retry.at = now.Add(tickInterval)
 		return false
 	}
@@ -365,7 +365,7 @@ func (w *bindWatcher) watchSource(b *bind, pod *corev1.Pod) {
 	}
 	if errors.Is(err, sys.ENOSPC) && !w.sources.outOfWatches {
 		w.sources.outOfWatches = true
-		w.Observer.Trouble(fmt.Errorf("watch %q: %w: fs.inotify.max_user_watches is too low; binds without a watch are looked at "+
+		w.sentinel.Observer.Trouble(fmt.Errorf("watch %q: %w: fs.inotify.max_user_watches is too low; binds without a watch are looked at "+
 			"every second", b.point, err))
 	}
 }

@@ -26,7 +26,7 @@ const (
 
 // bindQueue holds the binds of a kubelet, and those of them that need an inspection.
 type bindQueue struct {
-	binds map[string]*bind // by mount point
+	byPoint map[string]*bind // by mount point
 	// pending are the binds to check at the next tick: those that can change without an event, and those queued since
 	// the last tick.
 	pending map[*bind]bool
@@ -36,7 +36,7 @@ type bindQueue struct {
 }
 
 func newBindQueue(pods kubelet.PodCache) bindQueue {
-	return bindQueue{binds: map[string]*bind{}, pending: map[*bind]bool{}, owner: func(b *bind) share.Owner {
+	return bindQueue{byPoint: map[string]*bind{}, pending: map[*bind]bool{}, owner: func(b *bind) share.Owner {
 		pod := pods.PodByUID(b.sub.PodUID)
 		if pod == nil {
 			return share.Owner{Pod: b.sub.PodUID}
@@ -60,7 +60,7 @@ func (q *bindQueue) nextBatch() (batch []*bind) {
 			break
 		}
 		b.queued = false
-		if q.binds[b.point] == b {
+		if q.byPoint[b.point] == b {
 			batch = append(batch, b)
 		}
 	}
@@ -69,7 +69,7 @@ func (q *bindQueue) nextBatch() (batch []*bind) {
 
 // drop forgets a bind.
 func (q *bindQueue) drop(b *bind) {
-	delete(q.binds, b.point)
+	delete(q.byPoint, b.point)
 	delete(q.pending, b)
 }
 

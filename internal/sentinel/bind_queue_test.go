@@ -35,7 +35,7 @@ func TestBindsTakeTurns(t *testing.T) {
 	q := newBindQueue(podsNamed{"tenant many", "tenant one", "shop web"})
 	add := func(uid string, i int) *bind {
 		b := &bind{point: fmt.Sprint(uid, i), sub: kubelet.SubPath{PodUID: uid}}
-		q.binds[b.point] = b
+		q.byPoint[b.point] = b
 		q.enqueue(b)
 		return b
 	}
@@ -63,19 +63,19 @@ func TestEventsAreTakenInBetweenVisits(t *testing.T) {
 	t.Parallel()
 	pods := podsNamed{"tenant many"}
 	w := &bindWatcher{
-		Sentinel: &Sentinel{Guard: always{}, Pods: pods}, bindMemory: &bindMemory{}, bindQueue: newBindQueue(pods),
+		sentinel: &Sentinel{Guard: always{}, Pods: pods}, memory: &bindMemory{}, binds: newBindQueue(pods),
 		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
 	decisions := make(chan struct{}, 1)
-	w.decisions = decisions
+	w.memory.decisions = decisions
 	refused := &bind{
 		point: "/refused", inspected: true, watched: true, code: "StaleSubPath", refusedUntil: time.Now().Add(time.Hour),
 		found: subpath.Bind{Verdict: subpath.Stale},
 	}
-	w.binds[refused.point], w.pending[refused] = refused, true
+	w.binds.byPoint[refused.point], w.binds.pending[refused] = refused, true
 	b := &bind{point: "/b", sub: kubelet.SubPath{PodUID: "tenant many"}}
-	w.binds[b.point] = b
-	w.enqueue(b)
+	w.binds.byPoint[b.point] = b
+	w.binds.enqueue(b)
 	decisions <- struct{}{}
 	for range 1000 { // by chance, the queue comes first
 		if got, err := w.takeIn(t.Context(), nil); err != nil {
@@ -87,7 +87,7 @@ func TestEventsAreTakenInBetweenVisits(t *testing.T) {
 	if len(decisions) > 0 || !refused.refusedUntil.IsZero() {
 		t.Error("a decision of the guard waits until the queue is empty")
 	}
-	if got, err := w.takeIn(t.Context(), nil); got || err != nil || w.queue.Len() != 1 {
+	if got, err := w.takeIn(t.Context(), nil); got || err != nil || w.binds.queue.Len() != 1 {
 		t.Errorf("the queue waits for the next event: %t, %v", got, err)
 	}
 }

@@ -42,14 +42,14 @@ type bindMemory struct {
 
 // bindWatcher watches the subPath binds of one kubelet. Only one goroutine uses it.
 type bindWatcher struct {
-	*Sentinel
-	*bindMemory
+	sentinel *Sentinel
+	memory   *bindMemory
+	binds    bindQueue
 	node     *kubelet.Node
 	mounts   *mountList
 	sources  *sourceWatcher
 	asksOnly bool
 
-	bindQueue
 	notifications notificationQueue
 	namespace     uint64 // the inode number of the kubelet's mount namespace
 	habits        kubelet.Habits
@@ -70,7 +70,7 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnl
 		return nil, err
 	}
 	return &bindWatcher{
-		Sentinel: s, bindMemory: memory, node: node, mounts: newMountList(), sources: sources, bindQueue: newBindQueue(s.Pods),
+		sentinel: s, memory: memory, binds: newBindQueue(s.Pods), node: node, mounts: newMountList(), sources: sources,
 		habits: node.Habits(), asksOnly: asksOnly,
 	}, nil
 }
@@ -79,7 +79,7 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnl
 func (w *bindWatcher) close() {
 	for _, n := range w.notifications {
 		if n.repair != nil {
-			w.Observer.Repaired(*n.repair)
+			w.sentinel.Observer.Repaired(*n.repair)
 		}
 	}
 	w.sources.close()
@@ -99,13 +99,13 @@ func (w *bindWatcher) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.queue.Len() > 0 {
+		if w.binds.queue.Len() > 0 {
 			if err := w.inspectBatch(ctx); err != nil {
 				return err
 			}
 			w.statusChanged = true
 		}
-		idle := !got && w.queue.Len() == 0
+		idle := !got && w.binds.queue.Len() == 0
 		if idle || w.notifications.mustGo() || w.statusChanged && time.Since(w.reported) >= maxNotifyDelay {
 			if err := w.notify(ctx); err != nil {
 				return err
@@ -117,7 +117,7 @@ func (w *bindWatcher) run(ctx context.Context) error {
 // takeIn handles one of the things that have happened, and reports whether there was one. It waits only if there is nothing else to do.
 func (w *bindWatcher) takeIn(ctx context.Context, tick <-chan time.Time) (got bool, err error) {
 	var work chan struct{}
-	if w.queue.Len() > 0 || len(w.notifications) > 0 || w.statusChanged {
+	if w.binds.queue.Len() > 0 || len(w.notifications) > 0 || w.statusChanged {
 		work = make(chan struct{})
 		close(work)
 	}
@@ -126,8 +126,8 @@ func (w *bindWatcher) takeIn(ctx context.Context, tick <-chan time.Time) (got bo
 		return false, ctx.Err()
 	case events, ok := <-w.sources.events:
 		return true, w.handleEvents(events, ok)
-	case <-w.decisions:
-		for b := range w.pending {
+	case <-w.memory.decisions:
+		for b := range w.binds.pending {
 			b.refusedUntil = time.Time{}
 		}
 		w.queuePending(time.Now())
@@ -142,29 +142,29 @@ func (w *bindWatcher) takeIn(ctx context.Context, tick <-chan time.Time) (got bo
 
 // onTick updates the list of binds, and queues those that have to be polled.
 func (w *bindWatcher) onTick(ctx context.Context) error {
-	if err := w.checkKubelet(ctx, w.node); err != nil {
+	if err := w.sentinel.checkKubelet(ctx, w.node); err != nil {
 		return err
 	}
 	now := time.Now()
 	if now.After(w.nextFullScan) {
 		w.nextFullScan = now.Add(fullScanInterval)
 		w.mounts.reset()
-		for _, b := range w.binds {
-			w.enqueue(b)
+		for _, b := range w.binds.byPoint {
+			w.binds.enqueue(b)
 		}
-		maps.DeleteFunc(w.repairLimiters, func(point string, _ *rate.Limiter) bool { return w.binds[point] == nil })
+		maps.DeleteFunc(w.memory.repairLimiters, func(point string, _ *rate.Limiter) bool { return w.binds.byPoint[point] == nil })
 	}
 	if err := w.updateBinds(); err != nil {
 		return err
 	}
-	for _, b := range w.binds {
+	for _, b := range w.binds.byPoint {
 		if !b.isAsked() || now.Before(b.askAgainAt) {
 			continue
 		}
 		// A pod that is being deleted does not wait for the next full scan: its bind may be all that keeps it, and its last container may
 		// have ended since the last inspection.
-		if pod := w.Pods.PodByUID(b.sub.PodUID); pod != nil && pod.DeletionTimestamp != nil {
-			w.enqueue(b)
+		if pod := w.sentinel.Pods.PodByUID(b.sub.PodUID); pod != nil && pod.DeletionTimestamp != nil {
+			w.binds.enqueue(b)
 		}
 	}
 	w.queuePending(now)
@@ -175,32 +175,32 @@ func (w *bindWatcher) onTick(ctx context.Context) error {
 // queuePending queues the pending binds that need an inspection.
 func (w *bindWatcher) queuePending(now time.Time) {
 	polled := 0
-	for b := range w.pending {
+	for b := range w.binds.pending {
 		if !b.queued && b.events == 0 && b.isIdle() {
-			delete(w.pending, b)
+			delete(w.binds.pending, b)
 			continue
 		}
 		missed := b.events > maxBindEvents
 		b.events = 0
 		switch {
 		case missed:
-			w.enqueue(b)
+			w.binds.enqueue(b)
 		case !b.inspected:
-			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
-				w.enqueue(b)
+			if w.sentinel.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
+				w.binds.enqueue(b)
 			}
-		case b.code != "" && w.affectsContainer(b) && (!w.isNotified(b, b.found.State.ID) || b.fault == nil || w.mayRetry(b, now)):
-			w.enqueue(b)
+		case b.code != "" && w.affectsContainer(b) && (!w.memory.isNotified(b, b.found.State.ID) || b.fault == nil || w.mayRetry(b, now)):
+			w.binds.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++
-			w.enqueue(b)
+			w.binds.enqueue(b)
 		}
 	}
 }
 
 // mayRetry reports whether the repair of a bind may be tried again.
 func (w *bindWatcher) mayRetry(b *bind, now time.Time) bool {
-	return w.Guard.Mode(b.code, w.Pods.PodByUID(b.sub.PodUID)) == Automatic && !now.Before(b.retry.at) && !now.Before(b.refusedUntil)
+	return w.sentinel.Guard.Mode(b.code, w.sentinel.Pods.PodByUID(b.sub.PodUID)) == Automatic && !now.Before(b.retry.at) && !now.Before(b.refusedUntil)
 }
 
 // updateBinds finds the binds that were added and removed.
@@ -218,14 +218,14 @@ func (w *bindWatcher) updateBinds() error {
 		identity.add(&mounts[i])
 		identities[mounts[i].Point] = identity
 	}
-	for point, b := range w.binds {
+	for point, b := range w.binds.byPoint {
 		if _, ok := identities[point]; !ok {
 			w.removeBind(point)
-			delete(w.notified, b.location())
+			delete(w.memory.notified, b.location())
 		}
 	}
 	for point, identity := range identities {
-		b := w.binds[point]
+		b := w.binds.byPoint[point]
 		switch {
 		case b != nil && b.identity == identity:
 			continue
@@ -236,18 +236,18 @@ func (w *bindWatcher) updateBinds() error {
 			}
 			w.removeBind(point)
 			b = &bind{sub: sub, point: point}
-			w.binds[point] = b
+			w.binds.byPoint[point] = b
 		}
 		b.identity = identity
-		w.enqueue(b)
+		w.binds.enqueue(b)
 	}
 	return nil
 }
 
 func (w *bindWatcher) removeBind(point string) {
-	if b := w.binds[point]; b != nil {
+	if b := w.binds.byPoint[point]; b != nil {
 		w.sources.unsubscribe(b)
-		w.drop(b)
+		w.binds.drop(b)
 	}
 }
 
@@ -260,7 +260,7 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 	for _, b := range w.sources.countEvents(events, now) {
 		b.noWatchUntil = now.Add(floodPause)
 		w.sources.unsubscribe(b)
-		w.enqueue(b)
+		w.binds.enqueue(b)
 	}
 	for _, e := range events {
 		if e.Mask&sys.WatchOverflow != 0 {
@@ -269,7 +269,7 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 		}
 		for _, b := range w.sources.affected(e) {
 			if b.events++; b.events <= maxBindEvents {
-				w.enqueue(b)
+				w.binds.enqueue(b)
 			}
 		}
 	}
@@ -278,20 +278,20 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 
 // reportStatus sets the status of the binds.
 func (w *bindWatcher) reportStatus() {
-	status := Status{Watching: true, Binds: len(w.binds), Present: map[fault.Code]int{}}
+	status := Status{Watching: true, Binds: len(w.binds.byPoint), Present: map[fault.Code]int{}}
 	var faults []*Fault
-	for b := range w.pending { // all other binds are watched and have no fault
+	for b := range w.binds.pending { // all other binds are watched and have no fault
 		if w.affectsContainer(b) {
 			status.Present[b.code]++
 			if b.fault != nil {
-				faults = append(faults, b.currentFault(w.Pods.PodByUID(b.sub.PodUID), w.namespace))
+				faults = append(faults, b.currentFault(w.sentinel.Pods.PodByUID(b.sub.PodUID), w.namespace))
 			}
 		}
 		if !b.watched && !b.isAsked() {
 			status.Unwatched++
 		}
 	}
-	w.setStatus(fromBinds, status)
-	w.publish(fromBinds, faults)
+	w.sentinel.setStatus(fromBinds, status)
+	w.sentinel.publish(fromBinds, faults)
 	w.statusChanged, w.reported = false, time.Now()
 }

@@ -26,7 +26,7 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 	pods := newDeadVolumes(0)
 	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
 	w := &bindWatcher{
-		Sentinel: &Sentinel{Guard: always{}, Pods: pods}, bindMemory: &bindMemory{}, bindQueue: newBindQueue(pods),
+		sentinel: &Sentinel{Guard: always{}, Pods: pods}, memory: &bindMemory{}, binds: newBindQueue(pods),
 		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
 	described := subpath.Bind{Verdict: subpath.Stale}
@@ -39,18 +39,18 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 		{watched: true},
 	} {
 		b.point, b.sub = fmt.Sprint("/", i), kubelet.SubPath{PodUID: "uid", Container: "app"}
-		w.binds[b.point] = &b
+		w.binds.byPoint[b.point] = &b
 		w.sources.subscriptions[i] = []subscription{{bind: &b}}
-		w.enqueue(&b)
+		w.binds.enqueue(&b)
 	}
 	tick := func() (due string) {
-		w.queue = share.Turns[*bind]{}
-		for _, b := range w.binds {
+		w.binds.queue = share.Turns[*bind]{}
+		for _, b := range w.binds.byPoint {
 			b.queued = false
 		}
 		w.queuePending(time.Now())
-		for _, point := range slices.Sorted(maps.Keys(w.binds)) {
-			if w.binds[point].queued {
+		for _, point := range slices.Sorted(maps.Keys(w.binds.byPoint)) {
+			if w.binds.byPoint[point].queued {
 				due += point
 			}
 		}
@@ -58,16 +58,16 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 	}
 	const pollEach = "/1/2/3/4"
 	for range 3 {
-		if got := tick(); got != pollEach || len(w.pending) != 4 {
-			t.Errorf("queued at a tick: %s, pending: %d; want %s", got, len(w.pending), pollEach)
+		if got := tick(); got != pollEach || len(w.binds.pending) != 4 {
+			t.Errorf("queued at a tick: %s, pending: %d; want %s", got, len(w.binds.pending), pollEach)
 		}
 	}
 	w.reportStatus()
-	if got := w.Status(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
+	if got := w.sentinel.Status(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
 		t.Errorf("status: %+v", got)
 	}
-	w.Mode, w.Guard = Observe, always{Observe}
-	if present, unknown := w.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil ||
+	w.sentinel.Mode, w.sentinel.Guard = Observe, always{Observe}
+	if present, unknown := w.sentinel.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil ||
 		!slices.Contains(present[0].Evidence, `container "app" has no status yet`) {
 		t.Errorf("present: %+v, unknown: %v", present, unknown)
 	}

@@ -31,7 +31,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 		}
 		for _, f := range v.Findings() {
 			key := f.Key()
-			if pod := w.Pods.PodByUID(f.Pod.UID); pod == nil || w.Guard.Mode(f.Code, pod) == Off {
+			if pod := w.sentinel.Pods.PodByUID(f.Pod.UID); pod == nil || w.sentinel.Guard.Mode(f.Code, pod) == Off {
 				continue
 			}
 			judged[placeOf(f.Mount)] = true
@@ -41,7 +41,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 			present[key], located[key.Location()] = f, true
 			if known, ok := w.present[key]; !ok || !isSameMount(known.Mount, f.Mount) {
 				changed = true
-				w.Observer.Found(f, 0)
+				w.sentinel.Observer.Found(f, 0)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 		if judged[placeOf(f.Mount)] { // if with another result
 			continue
 		}
-		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && mayBelongTo(f.Mount, v) && w.Pods.PodByUID(f.Pod.UID) != nil {
+		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && mayBelongTo(f.Mount, v) && w.sentinel.Pods.PodByUID(f.Pod.UID) != nil {
 			kept[key] = f
 		}
 	}

@@ -43,7 +43,7 @@ func TestUnaskedFaultsStayPresent(t *testing.T) {
 		const many = 200
 		p := &partialVolumes{deadVolumes: newDeadVolumes(many), asked: 144}
 		watcher := p.watcher()
-		watcher.Guard, watcher.Volumes = always{Observe}, p
+		watcher.sentinel.Guard, watcher.sentinel.Volumes = always{Observe}, p
 		var waits []time.Duration
 		scan := func(times int) {
 			for range times {
@@ -94,7 +94,7 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 	} {
 		d := newDeadVolumes(1)
 		watcher := d.watcher()
-		watcher.Guard = always{Observe}
+		watcher.sentinel.Guard = always{Observe}
 		if err := watcher.scan(t.Context()); err != nil || len(watcher.present) != 1 {
 			t.Fatalf("%s: %d faults at first, %v", name, len(watcher.present), err)
 		}
@@ -126,16 +126,16 @@ func TestWatcherWithoutProbesIsNotWatching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partialVolumes{deadVolumes: newDeadVolumes(3)}
 		watcher := p.watcher()
-		watcher.Mode, watcher.Guard, watcher.Volumes, watcher.Kubelet = Observe, always{Observe}, p, &fixedKubelet{kubelet.Node{Layout: kubelet.Layout{Root: "/nowhere"}}}
-		watcher.Sentinel.setStatus(fromBinds, Status{Watching: true})
+		watcher.sentinel.Mode, watcher.sentinel.Guard, watcher.sentinel.Volumes, watcher.sentinel.Kubelet = Observe, always{Observe}, p, &fixedKubelet{kubelet.Node{Layout: kubelet.Layout{Root: "/nowhere"}}}
+		watcher.sentinel.setStatus(fromBinds, Status{Watching: true})
 		for _, watching := range []bool{false, true} {
 			ctx, stop := context.WithTimeout(t.Context(), scanInterval+5*tickInterval)
 			watcher.run(ctx)
 			stop()
-			if now := watcher.Status(); now.Watching != watching || len(p.trouble) != 1 {
+			if now := watcher.sentinel.Status(); now.Watching != watching || len(p.trouble) != 1 {
 				t.Errorf("%d volumes of 3 can be probed: watching: %v, reported: %q", p.asked, now.Watching, p.trouble)
 			}
-			if present, unknown := watcher.Faults(); slices.Contains(unknown, fault.HungMount) == watching || len(present) != p.asked {
+			if present, unknown := watcher.sentinel.Faults(); slices.Contains(unknown, fault.HungMount) == watching || len(present) != p.asked {
 				t.Errorf("%d volumes of 3 can be asked: %d faults, unknown: %v", p.asked, len(present), unknown)
 			}
 			p.asked = 3

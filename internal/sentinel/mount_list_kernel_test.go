@@ -25,7 +25,7 @@ func TestMountListRepeatsNoFault(t *testing.T) {
 	pass := func() {
 		t.Helper()
 		must(t, w.onTick(t.Context()))
-		for w.queue.Len() > 0 {
+		for w.binds.queue.Len() > 0 {
 			must(t, w.inspectBatch(t.Context()))
 		}
 		must(t, w.notify(t.Context()))
@@ -36,11 +36,11 @@ func TestMountListRepeatsNoFault(t *testing.T) {
 		must(t, systest.UnmountPath(f.point, false))
 		f.Bind(filepath.Join(f.Volume(f.pod, kubelettest.ConfigMap, "configmap"), "key"), f.point)
 		w.mounts.notBefore = time.Now().Add(time.Hour) // the list stays as it was
-		w.enqueue(w.binds[f.point])
+		w.binds.enqueue(w.binds.byPoint[f.point])
 		pass()
 		f.expectNoMore(t)
 		f.updateConfigMap()
-		w.enqueue(w.binds[f.point])
+		w.binds.enqueue(w.binds.byPoint[f.point])
 		pass()
 		f.expect(t, "found StaleSubPath in app of web at 0")
 		w.mounts.reset()

@@ -51,8 +51,8 @@ func isRefused(err error) bool {
 
 // attempt has the engine carry out repairs, each of which is a part of the plan. It is the family of the parts, and the gate.
 type attempt struct {
-	*Sentinel
-	repairs []*Repair
+	sentinel *Sentinel
+	repairs  []*Repair
 	// apply does the action of a repair, and verify proves one that was done. All proofs come after all actions.
 	apply  func(ctx context.Context, repair int) (fault.Applied, error)
 	verify func(ctx context.Context, repair int) (proof string, err error)
@@ -74,7 +74,7 @@ func (a *attempt) run(ctx context.Context) error {
 	for i, r := range a.repairs {
 		switch {
 		case r.left:
-			a.Observer.Left(*r)
+			a.sentinel.Observer.Left(*r)
 		case r.Ended.IsZero(), r.Err != nil, r.isProven:
 		case ctx.Err() != nil: // the next process finds out
 			r.Ended = time.Time{}
@@ -127,7 +127,7 @@ func (a *attempt) Take(ctx context.Context, _ processor.Request, p repair.Part) 
 	switch i := a.find(p.Actions[0]); {
 	case !a.take(i):
 		why = "this place was repaired too often"
-	case !a.Guard.Acquire(ctx, p.Findings[0], a.repairs[i].pod):
+	case !a.sentinel.Guard.Acquire(ctx, p.Findings[0], a.repairs[i].pod):
 		why = "the policies do not allow it now"
 	}
 	return why, nil
@@ -136,7 +136,7 @@ func (a *attempt) Take(ctx context.Context, _ processor.Request, p repair.Part) 
 // Ended implements repair.Gate.
 func (a *attempt) Ended(_ context.Context, _ processor.Request, action fault.Action, err error) {
 	if !isRefused(err) {
-		a.Guard.Ended(action.Key(), a.repairs[a.find(action)].Fault.Pod, err)
+		a.sentinel.Guard.Ended(action.Key(), a.repairs[a.find(action)].Fault.Pod, err)
 	}
 }
 
@@ -149,7 +149,7 @@ type journal struct {
 
 // Announce implements repair.Journal.
 func (j *journal) Announce(_ context.Context, action int) error {
-	j.failed = j.of.Observer.Begin(*j.of.repairs[action])
+	j.failed = j.of.sentinel.Observer.Begin(*j.of.repairs[action])
 	return j.failed
 }
 
@@ -197,7 +197,7 @@ const bindIsGone = "the mount table shows that this mount is gone"
 
 // settleBegun finds out how the repairs have ended that an earlier process has begun.
 func (w *bindWatcher) settleBegun(ctx context.Context) error {
-	if len(w.begun) == 0 {
+	if len(w.memory.begun) == 0 {
 		return nil
 	}
 	return w.node.Do(ctx, func() error {
@@ -205,17 +205,17 @@ func (w *bindWatcher) settleBegun(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, r := range w.begun {
-			err := subpath.Verify(w.node, w.Pods.PodByUID(r.Fault.Pod.UID), r.Action, nil)
+		for _, r := range w.memory.begun {
+			err := subpath.Verify(w.node, w.sentinel.Pods.PodByUID(r.Fault.Pod.UID), r.Action, nil)
 			if errors.Is(err, subpath.ErrStaleAgain) {
 				err = nil
 			}
 			if r.Action.Mount.Namespace != ns.Inode {
 				err = fmt.Errorf("the kubelet is in %s now", ns)
 			}
-			w.reportBegun(r, bindIsGone, err)
+			w.sentinel.reportBegun(r, bindIsGone, err)
 		}
-		w.begun = nil
+		w.memory.begun = nil
 		return nil
 	})
 }

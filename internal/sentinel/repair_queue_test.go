@@ -162,7 +162,7 @@ func TestUntriedRepairsSpendNoBudget(t *testing.T) {
 	d := newDeadVolumes(maxRepairs)
 	d.repair = func(fault.Action) error { return volume.ErrHung }
 	w, g := d.watcher(), &countingGuard{always: always{Automatic}}
-	w.Guard = g
+	w.sentinel.Guard = g
 	if err := w.scan(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -84,11 +84,11 @@ func TestSlowWorkIsNotStuck(t *testing.T) {
 		watcher, times := d.watcher(), 0
 		long := func() {
 			time.Sleep(stuckAfter - tickInterval)
-			if times++; watcher.Status().Stuck != "" {
-				t.Errorf("at the end of scan or repair %d: %s", times, watcher.Status().Stuck)
+			if times++; watcher.sentinel.Status().Stuck != "" {
+				t.Errorf("at the end of scan or repair %d: %s", times, watcher.sentinel.Status().Stuck)
 			}
 		}
-		watcher.Volumes = &slowVolumes{d, long}
+		watcher.sentinel.Volumes = &slowVolumes{d, long}
 		d.repair = func(fault.Action) error {
 			long()
 			d.volumes[0].Evidence.Mount.Unique++ // the new mount is dead, too

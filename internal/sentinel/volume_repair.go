@@ -21,14 +21,14 @@ import (
 func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
-		pod := w.Pods.PodByUID(v.Evidence.Pod.UID)
+		pod := w.sentinel.Pods.PodByUID(v.Evidence.Pod.UID)
 		if pod == nil || isEnding(pod) ||
-			!slices.ContainsFunc(v.Findings(), func(f fault.Finding) bool { return w.Guard.Mode(f.Code, pod) == Automatic }) {
+			!slices.ContainsFunc(v.Findings(), func(f fault.Finding) bool { return w.sentinel.Guard.Mode(f.Code, pod) == Automatic }) {
 			continue
 		}
-		actions, _, err := w.Volumes.Plan(ctx, v, volume.PlanOptions{})
+		actions, _, err := w.sentinel.Volumes.Plan(ctx, v, volume.PlanOptions{})
 		if err != nil {
-			w.Observer.Trouble(err)
+			w.sentinel.Observer.Trouble(err)
 			continue
 		}
 		all = append(all, actions...)
@@ -43,7 +43,7 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 	if w.repairs.empty() {
 		return false
 	}
-	release, ok := w.tryLock()
+	release, ok := w.sentinel.tryLock()
 	defer release()
 	deadline := time.Now().Add(max(minRepairTime, w.scanDuration))
 	for ok && !w.repairs.empty() && ctx.Err() == nil && time.Now().Before(deadline) {
@@ -56,9 +56,9 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 
 // repairBatch makes repairs until deadline, and reports whether one succeeded. If the guard refuses one, the next scan plans that again.
 func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, deadline time.Time) (repaired bool) {
-	a, pods := attempt{Sentinel: w.Sentinel}, map[string]bool{}
+	a, pods := attempt{sentinel: w.sentinel}, map[string]bool{}
 	for _, action := range batch {
-		pod := w.Pods.PodByUID(action.Pod.UID)
+		pod := w.sentinel.Pods.PodByUID(action.Pod.UID)
 		if f, known := w.present[action.Key()]; known && pod != nil && w.mayRepair(action, pod) {
 			a.repairs, pods[action.Pod.UID] = append(a.repairs, &Repair{Fault: f, Action: action, pod: pod}), true
 		}
@@ -66,9 +66,9 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	if len(a.repairs) == 0 {
 		return false
 	}
-	onVolume, failed, late := w.Volumes.Open(slices.Sorted(maps.Keys(pods))...), map[string]bool{}, []fault.Action(nil)
+	onVolume, failed, late := w.sentinel.Volumes.Open(slices.Sorted(maps.Keys(pods))...), map[string]bool{}, []fault.Action(nil)
 	a.apply = func(ctx context.Context, i int) (fault.Applied, error) {
-		w.heartbeat()
+		w.sentinel.heartbeat()
 		done, err := onVolume(ctx, a.repairs[i].Action)
 		if err != nil && !isRefused(err) {
 			failed[a.repairs[i].Action.Pod.UID] = true
@@ -95,9 +95,9 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 		return ""
 	}
 	a.verify = w.proofs(a.repairs)
-	w.heartbeat()
+	w.sentinel.heartbeat()
 	if err := a.run(ctx); err != nil {
-		w.Observer.Trouble(err)
+		w.sentinel.Observer.Trouble(err)
 		maps.Copy(failed, pods)
 	}
 	for _, r := range a.repairs {
@@ -105,7 +105,7 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 			continue
 		}
 		if !r.left {
-			w.Observer.Repaired(*r)
+			w.sentinel.Observer.Repaired(*r)
 		}
 		backoff := w.backoffs[r.Action.Key().Location()]
 		if r.Err == nil {
@@ -126,7 +126,7 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repair int) (string, error) {
 	all := map[fault.Mount]string{}
 	return func(ctx context.Context, repair int) (string, error) {
-		w.heartbeat()
+		w.sentinel.heartbeat()
 		if len(all) == 0 {
 			var done []fault.Action
 			for _, r := range repairs {
@@ -134,7 +134,7 @@ func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repa
 					done = append(done, r.Action)
 				}
 			}
-			if proof, err := w.Volumes.Verify(ctx, done); err == nil && proof.Healed {
+			if proof, err := w.sentinel.Volumes.Verify(ctx, done); err == nil && proof.Healed {
 				for i, action := range done {
 					all[*action.Mount] = proof.Evidence[i]
 				}
@@ -144,7 +144,7 @@ func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repa
 		if how, ok := all[*a.Mount]; ok {
 			return how, nil
 		}
-		proof, err := w.Volumes.Verify(ctx, []fault.Action{a}) // which of them is not healed
+		proof, err := w.sentinel.Volumes.Verify(ctx, []fault.Action{a}) // which of them is not healed
 		if err == nil && !proof.Healed {
 			err = errors.New(strings.Join(proof.NotHealed, "; "))
 		}
@@ -154,7 +154,7 @@ func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repa
 
 // mayRepair reports whether a repair may be tried now, and takes nothing from a limit.
 func (w *volumeWatcher) mayRepair(a fault.Action, pod *corev1.Pod) bool {
-	if a.Kind != fault.Replace || !a.Lossless || w.Guard.Mode(a.Key().Code, pod) != Automatic {
+	if a.Kind != fault.Replace || !a.Lossless || w.sentinel.Guard.Mode(a.Key().Code, pod) != Automatic {
 		return false
 	}
 	place := a.Key().Location()

@@ -63,7 +63,7 @@ const (
 // when mounts of volumes or of file systems that may hang come or go. It also scans when a FUSE connection is dead
 // or requests wait at it. Only one goroutine uses it.
 type volumeWatcher struct {
-	*Sentinel
+	sentinel   *Sentinel
 	mounts     *mountList
 	seed       maphash.Seed
 	mountsHash uint64 // of the mounts that are watched
@@ -86,7 +86,7 @@ type volumeWatcher struct {
 
 func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
-		Sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
+		sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
 		present: map[fault.Key]fault.Finding{}, backoffs: map[fault.Key]*repairBackoff{}, decisions: s.Guard.Subscribe(),
 		begun: s.begunBy(fault.Replace),
 	}
@@ -114,14 +114,14 @@ func (w *volumeWatcher) run(ctx context.Context) {
 // again at the next tick.
 func (w *volumeWatcher) settleBegun(ctx context.Context) {
 	w.begun = slices.DeleteFunc(w.begun, func(r Repair) bool {
-		proof, err := w.Volumes.Verify(ctx, []fault.Action{r.Action})
+		proof, err := w.sentinel.Volumes.Verify(ctx, []fault.Action{r.Action})
 		if err != nil {
 			return false
 		}
 		if !proof.Healed {
 			err = errors.New(strings.Join(proof.NotHealed, "; "))
 		}
-		w.reportBegun(r, strings.Join(proof.Evidence, "; "), err)
+		w.sentinel.reportBegun(r, strings.Join(proof.Evidence, "; "), err)
 		return true
 	})
 }
@@ -136,7 +136,7 @@ func (w *volumeWatcher) reportTrouble(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != w.lastTrouble {
-		w.Observer.Trouble(err)
+		w.sentinel.Observer.Trouble(err)
 	}
 	w.lastTrouble = text
 	w.reportStatus(err == nil)
@@ -144,7 +144,7 @@ func (w *volumeWatcher) reportTrouble(ctx context.Context, err error) {
 
 // onTick polls mounts and connections. Then it scans or repairs if that is due.
 func (w *volumeWatcher) onTick(ctx context.Context) error {
-	node, err := w.Kubelet.Node(ctx)
+	node, err := w.sentinel.Kubelet.Node(ctx)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (w *volumeWatcher) onTick(ctx context.Context) error {
 	if changed {
 		w.recordMounts(mounts)
 	}
-	if w.Connections != nil && w.polled.poll(w.Connections) {
+	if w.sentinel.Connections != nil && w.polled.poll(w.sentinel.Connections) {
 		w.scanDue = true
 	}
 	now := time.Now()
@@ -209,10 +209,10 @@ func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 // scan probes all volumes, notifies the observer of new faults, and starts the repairs.
 func (w *volumeWatcher) scan(ctx context.Context) error {
 	for range maxConsecutiveScans {
-		w.heartbeat()
+		w.sentinel.heartbeat()
 		w.scanDue = false
 		w.repairs.plan(nil)
-		survey, err := w.Volumes.Inspect(ctx, mountstate.Scope{})
+		survey, err := w.sentinel.Volumes.Inspect(ctx, mountstate.Scope{})
 		now, asked := time.Now(), 0
 		if err == nil {
 			asked, w.scanDuration = survey.Coverage.Asked, survey.Coverage.Took
@@ -228,7 +228,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		changed := w.updateFaults(survey.Volumes)
 		w.rescanFaults(now, changed, len(w.present) > 0)
 		if w.probeErr == nil {
-			w.publish(fromVolumes, faultsOf(w.present))
+			w.sentinel.publish(fromVolumes, faultsOf(w.present))
 		}
 		w.planRepairs(ctx, survey.Broken())
 		if !w.repairNext(ctx) || !w.repairs.empty() {
@@ -244,5 +244,5 @@ func (w *volumeWatcher) reportStatus(watching bool) {
 	for key := range w.present {
 		status.Present[key.Code]++
 	}
-	w.setStatus(fromVolumes, status)
+	w.sentinel.setStatus(fromVolumes, status)
 }

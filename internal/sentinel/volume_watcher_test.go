@@ -250,7 +250,7 @@ func TestWordingDoesNotDecideRepairs(t *testing.T) {
 				return nil
 			}
 			watcher := d.watcher()
-			watcher.Volumes = reword(lossyVolumes{d, "/2"})
+			watcher.sentinel.Volumes = reword(lossyVolumes{d, "/2"})
 			if err := watcher.scan(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -328,7 +328,7 @@ func TestEndingPodsAreNotRepaired(t *testing.T) {
 func TestRescanBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watcher := newDeadVolumes(1).watcher()
-		watcher.Guard = always{Observe}
+		watcher.sentinel.Guard = always{Observe}
 		var waits []time.Duration
 		for range 200 {
 			if err := watcher.scan(t.Context()); err != nil {

@@ -36,12 +36,12 @@ const maxHeaderBytes = 16 << 10
 
 // uiOptions are the flags of the verb ui.
 type uiOptions struct {
-	statusOptions
-	port int
+	status statusOptions
+	port   int
 }
 
 func newUICommand(conn *connection) *cobra.Command {
-	o := &uiOptions{statusOptions: statusOptions{connection: conn}}
+	o := &uiOptions{status: statusOptions{connection: conn}}
 	cmd := &cobra.Command{
 		Use:   "ui [pod/NAME]",
 		Short: "Serve pages for the browser of this machine: faults, Diagnoses, plans to approve",
@@ -52,20 +52,20 @@ func newUICommand(conn *connection) *cobra.Command {
 		Args:    verb.Takes("pod/NAME", 0),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.runUI(cmd, args) },
 	}
-	cmd.Flags().StringVar(&o.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
+	cmd.Flags().StringVar(&o.status.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
 	cmd.Flags().IntVar(&o.port, "port", 0, "the port (default: any that is free)")
-	ui.AddLanguage(cmd, &o.language)
+	ui.AddLanguage(cmd, &o.status.language)
 	return cmd
 }
 
 // runUI serves pages until ctx ends.
 func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
-	apiClient, err := o.newClient()
+	apiClient, err := o.status.newClient()
 	if err != nil {
 		return err
 	}
 	s := &pageServer{options: o, api: apiClient, changed: make(chan struct{})}
-	if o.set.Changed("namespace") {
+	if o.status.set.Changed("namespace") {
 		s.namespace = apiClient.namespace
 	}
 	start := "/"
@@ -153,7 +153,7 @@ func (s *pageServer) writePage(w http.ResponseWriter, r *http.Request, page func
 		}
 		p = ui.Page{Title: "kubediag", Made: time.Now(), State: ui.Warn, Verdict: err.Error()}
 	}
-	p.Language, p.Token = s.options.language, s.form
+	p.Language, p.Token = s.options.status.language, s.form
 	var b bytes.Buffer
 	if err := ui.Write(&b, p); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

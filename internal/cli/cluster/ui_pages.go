@@ -26,7 +26,7 @@ import (
 
 // nowPage answers the six questions. If the API server is away, it has the last answers and their age.
 func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
-	report, err := s.options.readStatus(r.Context(), s.api, s.namespace, time.Now())
+	report, err := s.options.status.readStatus(r.Context(), s.api, s.namespace, time.Now())
 	s.mu.Lock()
 	if err == nil {
 		s.last = report
@@ -36,7 +36,7 @@ func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
 	if report == nil {
 		return ui.Page{}, err
 	}
-	p := statusView{faultsView{api: s.api, brief: true, now: report.Time, problems: slices.Clone(report.Unwatched), home: s.options.home}, report}.page(s.options.language, true)
+	p := statusView{faultsView{api: s.api, brief: true, now: report.Time, problems: slices.Clone(report.Unwatched), home: s.options.status.home}, report}.page(s.options.status.language, true)
 	if err != nil {
 		p.State = ui.Warn
 		p.Notes = append([]string{fmt.Sprintf("%v. This is how it was %s ago.", err, time.Since(report.Time).Round(time.Second))}, p.Notes...)
@@ -74,7 +74,7 @@ func (s *pageServer) podPage(r *http.Request) (ui.Page, error) {
 	slices.SortFunc(found, compareFaults)
 	p := s.faultsPage(key.String(), found)
 	if len(found) == 0 {
-		p.Sections = []ui.Section{{Heading: s.options.language.Word("Next"), Forms: s.planForms(key.Namespace, key.Name), Commands: []fault.Command{
+		p.Sections = []ui.Section{{Heading: s.options.status.language.Word("Next"), Forms: s.planForms(key.Namespace, key.Name), Commands: []fault.Command{
 			{Purpose: "looks for faults of the pod now, and says what else it waits for", Line: s.api.commandLine("run", "pod/"+key.Name, "-n", key.Namespace)},
 		}}}
 	}
@@ -98,11 +98,11 @@ func (s *pageServer) faultsPage(subject string, found []*v1.MountFault) ui.Page 
 
 // planForms is the button that has a plan made for a pod.
 func (s *pageServer) planForms(namespace, pod string) []ui.Form {
-	return []ui.Form{{Action: path.Join("/plan", namespace, pod), Label: s.options.language.Word("Make a plan, which changes nothing")}}
+	return []ui.Form{{Action: path.Join("/plan", namespace, pod), Label: s.options.status.language.Word("Make a plan, which changes nothing")}}
 }
 
 func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
-	language, st := s.options.language, f.Status
+	language, st := s.options.status.language, f.Status
 	entry := fault.Known().Entry(fault.Code(st.Code))
 	of := fault.Finding{
 		Code: fault.Code(st.Code), Container: st.Container, Volume: st.Volume, Holder: st.Holder, Mount: fault.Mount{Device: st.Device},
@@ -149,7 +149,7 @@ func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	language := s.options.language
+	language := s.options.status.language
 	p := ui.Page{
 		Title: "Diagnosis " + d.Namespace + "/" + d.Name, Made: time.Now(),
 		Verdict: fmt.Sprintf("%s: %s %s", d.Spec.Target(), cmp.Or(string(d.Status.Outcome), string(d.Status.Phase)), d.Status.Summary),
