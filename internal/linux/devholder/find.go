@@ -179,6 +179,9 @@ func (s *holderSearch) completeReport() {
 		slices.Sort(r.Holders[i].PIDs)
 	}
 	slices.SortStableFunc(r.Holders, func(a, b Holder) int {
-		return cmp.Compare(slices.Index(kindNames, a.Kind), slices.Index(kindNames, b.Kind))
+		if a.Kind != b.Kind || a.Kind == Mount || len(a.PIDs) == 0 || len(b.PIDs) == 0 {
+			return cmp.Compare(slices.Index(kindNames, a.Kind), slices.Index(kindNames, b.Kind))
+		}
+		return cmp.Compare(a.PIDs[0], b.PIDs[0]) // several threads have found them
 	})
 }

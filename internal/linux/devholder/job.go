@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -29,9 +30,8 @@ const (
 	// jobTimeout is when the job asks no more. Those that are left count as such that do not
 	// answer.
 	jobTimeout = 40 * time.Second
-	// taskTimeout is how long some links of a process, or its memory map, may take, and namespaceTimeout
-	// the overlays of a mount namespace.
-	taskTimeout      = 500 * time.Millisecond
+	// namespaceTimeout is how long the overlays of a mount namespace may take. Package procfs says when a process is given
+	// up.
 	namespaceTimeout = 2 * time.Second
 	// maxUnansweredPerJob is how many one job gives up on before it asks no more. maxUnansweredInAll is how many
 	// all jobs together may have given up on and wait for.
@@ -87,15 +87,19 @@ type foundFile struct {
 // jobCounts counts the processes and files that were inspected, and those that could not be.
 type jobCounts struct{ Tasks, Links, Denied, Unread, Stuck int }
 
-// job is one job in its own process.
+// job is one job in its own process. Its threads share all that mu is for.
 type job struct {
 	jobOrder
-	emit        func(v any) error
 	startTime   time.Time
 	calls       bounded.Calls
-	tally       jobCounts
 	descriptors sys.Descriptors
-	buf         []byte // for memory maps
+
+	mu       sync.Mutex
+	emit     func(v any) error
+	failed   error // of emit
+	ended    bool  // no thread that was left behind may write
+	tally    jobCounts
+	mapTexts [][]byte // room for memory maps
 }
 
 func runJob(ctx context.Context, in []byte, emit func(v any) error) error {
@@ -110,16 +114,78 @@ func runJob(ctx context.Context, in []byte, emit func(v any) error) error {
 	if err := look(ctx); err != nil {
 		return err
 	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ended = true
 	return j.emit(jobOutput{Tally: &j.tally})
 }
 
 // errUnanswered is returned for a process or namespace that does not answer in time, or is left out as others did not.
 var errUnanswered = errors.New("does not answer")
 
-// callWithin makes a call that inspects the process or namespace of key, and gives up on it after the limit.
+// write writes a line of the output.
+func (j *job) write(line jobOutput) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed == nil && !j.ended {
+		j.failed = j.emit(line)
+	}
+	return j.failed
+}
+
+// outputError is why a line could not be written.
+func (j *job) outputError() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failed
+}
+
+// count adds to the counts.
+func (j *job) count(more jobCounts) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.tally.Tasks += more.Tasks
+	j.tally.Links += more.Links
+	j.tally.Unread += more.Unread
+}
+
+// takeBuffer returns room for a memory map, which a look that is left behind keeps.
+func (j *job) takeBuffer() (buf []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if last := len(j.mapTexts) - 1; last >= 0 {
+		buf, j.mapTexts = j.mapTexts[last], j.mapTexts[:last]
+	}
+	return buf
+}
+
+func (j *job) giveBuffer(buf []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mapTexts = append(j.mapTexts, buf)
+}
+
+// mayAsk reports whether the process or namespace of key is asked: not if an earlier one waits for it, or too many did not
+// answer, or the time is over.
+func (j *job) mayAsk(key string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.MaxUnanswered > 0 && !slices.Contains(j.KnownUnanswered, key) && time.Since(j.startTime) <= jobTimeout
+}
+
+// giveUp notes that the process or namespace of key does not answer.
+func (j *job) giveUp(key string) error {
+	j.mu.Lock()
+	j.KnownUnanswered = append(j.KnownUnanswered, key)
+	j.MaxUnanswered--
+	j.mu.Unlock()
+	return j.write(jobOutput{Stuck: &unansweredCall{key, process{os.Getpid(), started(os.Getpid())}}})
+}
+
+// callWithin makes a call that inspects the namespace of key, and gives up on it after the limit.
 func callWithin[T any](ctx context.Context, j *job, key string, limit time.Duration, fn func() (T, error)) (T, error) {
 	var none T
-	if j.MaxUnanswered <= 0 || slices.Contains(j.KnownUnanswered, key) || time.Since(j.startTime) > jobTimeout {
+	if !j.mayAsk(key) {
 		return none, errUnanswered
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -128,10 +194,7 @@ func callWithin[T any](ctx context.Context, j *job, key string, limit time.Durat
 	if !errors.Is(err, bounded.ErrNoAnswer) {
 		return value, err
 	}
-	j.KnownUnanswered = append(j.KnownUnanswered, key)
-	j.MaxUnanswered--
-	own := process{os.Getpid(), started(os.Getpid())}
-	return none, cmp.Or(j.emit(jobOutput{Stuck: &unansweredCall{key, own}}), errUnanswered)
+	return none, cmp.Or(j.giveUp(key), errUnanswered)
 }
 
 // runJob runs a job for the search, and adds its output to the report.

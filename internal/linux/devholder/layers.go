@@ -60,7 +60,7 @@ func (j *job) findOverlays(ctx context.Context) error {
 		}
 		for _, l := range all {
 			placed[l.Index] = l.Placed
-			if err := j.emit(jobOutput{Overlay: &l}); err != nil {
+			if err := j.write(jobOutput{Overlay: &l}); err != nil {
 				return err
 			}
 		}

@@ -5,7 +5,6 @@ package devholder
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -17,30 +16,39 @@ import (
 // findMappings looks for files on the device in the memory of a process. Its program
 // has been noted already. If the memory of a process is locked, as it waits for a
 // file system that does not answer, every reader of its map waits, too.
-func (j *job) findMappings(ctx context.Context, task taskInfo, program string) error {
-	buf := j.buf
-	j.buf = nil // it belongs to the call, which may be left behind
-	text, err := callWithin(ctx, j, strconv.Itoa(task.pid), taskTimeout, func() ([]byte, error) { return sys.ReadProc(task.dir+"/maps", buf) })
+func (j *job) findMappings(task taskInfo, program string) error {
+	task.step()
+	name := task.dir + "/maps"
+	mapped, err := sys.MapsFile(name, func(major, minor uint32) bool {
+		return slices.Contains(j.Marks.Superblocks, blockdev.Number{Major: major, Minor: minor})
+	})
+	if errors.Is(err, sys.ENOTTY) { // an older kernel: only the text says it
+		mapped, err = true, nil
+	}
+	if err != nil || !mapped {
+		return err
+	}
+	text, err := sys.ReadProc(name, j.takeBuffer())
 	if errors.Is(err, sys.ErrTooLarge) {
 		return errUnanswered
 	}
 	if err != nil {
 		return err
 	}
-	j.buf = text
+	defer j.giveBuffer(text)
 	var known [][]byte // a file has many mappings
 	eachMapping(text, func(number blockdev.Number, at, path []byte) {
 		same := func(other []byte) bool { return bytes.Equal(path, other) }
 		if !slices.Contains(j.Marks.Superblocks, number) || string(path) == program || slices.ContainsFunc(known, same) {
 			return
 		}
+		task.step()
 		known = append(known, path)
-		f, name := foundFile{Kind: Mapping, PID: task.pid, Path: path, Number: number}, task.dir+"/map_files/"+string(at)
-		f.Mount, _ = callWithin(ctx, j, strconv.Itoa(task.pid), taskTimeout, func() (uint64, error) {
-			st, err := sys.StatProcPath(name, sys.StatType|j.Marks.mountMask())
-			return st.MountID, err
-		}) // 0: the mapping is gone, or we may not look
-		err = errors.Join(err, j.emit(jobOutput{Found: &f}))
+		f := foundFile{Kind: Mapping, PID: task.pid, Path: path, Number: number}
+		if st, err := sys.StatProcPath(task.dir+"/map_files/"+string(at), sys.StatType|j.Marks.mountMask()); err == nil {
+			f.Mount = st.MountID
+		} // 0: the mapping is gone, or we may not look
+		err = errors.Join(err, j.write(jobOutput{Found: &f}))
 	})
 	return err
 }

@@ -4,11 +4,14 @@
 package devholder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/procfs"
@@ -20,15 +23,16 @@ type taskInfo struct {
 	pid  int
 	dir  string // below /proc
 	name string // of the thread, in words; empty for a process
+	step func() // says that the task still answers
 }
 
 // findInProcesses looks into every process, by its main thread.
 func (j *job) findInProcesses(ctx context.Context) error {
-	return j.eachProcess(ctx, func(pid int) error {
-		t := taskInfo{pid: pid, dir: strconv.Itoa(pid)}
-		program, err := j.lookInto(ctx, t)
+	return j.eachProcess(ctx, func(pid int, step func()) error {
+		t := taskInfo{pid: pid, dir: strconv.Itoa(pid), step: step}
+		program, err := j.lookInto(t)
 		if err == nil {
-			err = j.findMappings(ctx, t, program)
+			err = j.findMappings(t, program)
 		}
 		return err
 	})
@@ -36,11 +40,12 @@ func (j *job) findInProcesses(ctx context.Context) error {
 
 // findInThreads inspects the threads that are no processes: a thread may have its own descriptors or directories.
 func (j *job) findInThreads(ctx context.Context) error {
-	return j.eachProcess(ctx, func(pid int) error {
+	return j.eachProcess(ctx, func(pid int, step func()) error {
 		tids, err := sys.OtherThreads(pid)
 		for _, tid := range tids {
 			number := strconv.Itoa(tid)
-			if _, err := j.lookInto(ctx, taskInfo{pid: pid, dir: strconv.Itoa(pid) + "/task/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
+			thread := taskInfo{pid: pid, dir: strconv.Itoa(pid) + "/task/" + number, name: "thread " + number, step: step}
+			if _, err := j.lookInto(thread); err != nil && !procfs.Ended(err) {
 				return err
 			}
 		}
@@ -48,28 +53,49 @@ func (j *job) findInThreads(ctx context.Context) error {
 	})
 }
 
-// eachProcess calls look with every process but this one, and counts processes that could not be inspected, or do not
-// answer. A process that ends meanwhile is left out.
-func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
+// eachProcess calls look with every process but this one, by several threads, and counts processes that could not be
+// inspected, or do not answer. A process that ends meanwhile is left out.
+func (j *job) eachProcess(ctx context.Context, look func(pid int, step func()) error) error {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
 		return err
 	}
-	for _, pid := range pids {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if pid == os.Getpid() {
-			continue
-		}
-		switch err := look(pid); {
-		case errors.Is(err, errUnanswered):
-			j.tally.Stuck++
-		case err != nil && !procfs.Ended(err):
-			j.tally.Denied++
-		}
+	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() })
+	var parts sync.WaitGroup
+	for _, part := range procfs.Parts(pids) {
+		parts.Go(func() { j.inspectProcesses(ctx, part, look) })
 	}
-	return ctx.Err()
+	parts.Wait()
+	return cmp.Or(ctx.Err(), j.outputError())
+}
+
+// inspectProcesses is eachProcess for some of them, in turn.
+func (j *job) inspectProcesses(ctx context.Context, pids []int, look func(pid int, step func()) error) {
+	var asked atomic.Int64 // the last process that was asked
+	procfs.Each(pids, func(pid int, step func()) (none struct{}, err error) {
+		if ctx.Err() != nil || !j.mayAsk(strconv.Itoa(pid)) {
+			return none, errUnanswered
+		}
+		asked.Store(int64(pid))
+		return none, look(pid, step)
+	}, func(pid int, _ struct{}, err error) {
+		if errors.Is(err, procfs.ErrSilent) && asked.Load() == int64(pid) {
+			_ = j.giveUp(strconv.Itoa(pid)) // outputError is it
+		}
+		j.countFailure(err)
+	})
+}
+
+// countFailure counts a process that could not be inspected, or did not answer.
+func (j *job) countFailure(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case errors.Is(err, errUnanswered), errors.Is(err, procfs.ErrSilent):
+		j.tally.Stuck++
+	case err != nil && !procfs.Ended(err):
+		j.tally.Denied++
+	}
 }
 
 // link is an open file of a task, by its name below the task's directory.
@@ -81,75 +107,62 @@ type link struct {
 // fixed are the links that every task has.
 var fixed = []link{{"cwd", WorkingDirectory}, {"root", RootDirectory}, {"exe", Program}}
 
-// batch is how many links one call inspects.
+// batch is how many descriptors are inspected before the next sign of progress.
 const batch = 64
 
-// lookInto inspects the open files of a task. program is the path of its program, if that is on the device.
-func (j *job) lookInto(ctx context.Context, task taskInfo) (program string, err error) {
-	j.tally.Tasks++
-	all, err := j.inspectTask(ctx, task, fixed)
+// lookInto inspects the open files of a task. program is the path of its program, if that is on the device. A file on the
+// device is reported at once: the next one may not answer.
+func (j *job) lookInto(task taskInfo) (program string, err error) {
+	var counted jobCounts
+	counted.Tasks++
+	defer func() { j.count(counted) }()
+	for _, l := range fixed {
+		found, err := j.inspectLink(task, l, &counted, func(mask uint32) (sys.Stat, error) { return sys.StatProcPath(task.dir+"/"+l.name, mask) })
+		if err != nil {
+			return "", err
+		}
+		if found != nil && found.Kind == Program {
+			program = string(found.Path)
+		}
+	}
+	descriptors, err := j.descriptors.Open(task.dir)
 	if err != nil {
-		return "", err
+		return program, err
 	}
-	for _, f := range all {
-		if f.Kind == Program {
-			program = string(f.Path)
+	defer descriptors.Close()
+	if descriptors.More {
+		counted.Unread++
+	}
+	for i, number := range descriptors.Numbers {
+		if i%batch == 0 {
+			task.step()
 		}
-	}
-	fds, more, err := j.descriptors.Of(task.dir)
-	if more {
-		j.tally.Unread++
-	}
-	for some := range slices.Chunk(fds, batch) {
-		var links []link
-		for _, fd := range some {
-			links = append(links, link{"fd/" + strconv.Itoa(fd), OpenFile})
-		}
-		if _, err := j.inspectTask(ctx, task, links); err != nil {
+		stat := func(mask uint32) (sys.Stat, error) { return descriptors.Stat(number, mask) }
+		if _, err := j.inspectLink(task, link{"fd/" + strconv.Itoa(number), OpenFile}, &counted, stat); err != nil {
 			return "", err
 		}
 	}
-	return program, err
+	return program, nil
 }
 
-// linkMatches holds the files on the device among some links of a task.
-type linkMatches struct {
-	found []foundFile
-	links int
-}
-
-// inspectTask inspects links of a task, and reports the files on the device.
-func (j *job) inspectTask(ctx context.Context, t taskInfo, links []link) ([]foundFile, error) {
-	s, err := callWithin(ctx, j, strconv.Itoa(t.pid), taskTimeout, func() (linkMatches, error) { return j.Marks.matchLinks(t, links) })
-	j.tally.Links += s.links
-	for _, f := range s.found {
-		if err := j.emit(jobOutput{Found: &f}); err != nil {
-			return nil, err
-		}
+// inspectLink reports the file behind a link of a task if it is on the device. A link that goes meanwhile is left out; the
+// kernel's own threads have no program.
+func (j *job) inspectLink(task taskInfo, l link, counted *jobCounts, stat func(mask uint32) (sys.Stat, error)) (*foundFile, error) {
+	// The kernel has cached this about the file. The call runs no driver, and no file system answers it but NFS and 9p,
+	// for which some kernels ask the server whether the file is there still.
+	st, err := stat(sys.StatType | j.Marks.mountMask())
+	if procfs.Ended(err) {
+		return nil, nil
 	}
-	return s.found, err
-}
-
-// matchLinks inspects links of a task, up to the first link that it may not inspect. A link that goes meanwhile is left
-// out; the kernel's own threads have no program.
-func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error) {
-	var s linkMatches
-	for _, l := range links {
-		// The kernel has cached this about the file. The call runs no driver, and no file system answers it but NFS and 9p,
-		// for which some kernels ask the server whether the file is there still.
-		st, err := sys.StatProcPath(task.dir+"/"+l.name, sys.StatType|m.mountMask())
-		if procfs.Ended(err) {
-			continue
-		}
-		if err != nil {
-			return s, err
-		}
-		s.links++
-		if f, on := m.on(task, l, st); on {
-			s.found = append(s.found, f)
-		}
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	counted.Links++
+	f, on := j.Marks.on(task, l, st)
+	if !on {
+		return nil, nil
+	}
+	return &f, j.write(jobOutput{Found: &f})
 }
 
 // on reports whether the file behind a link is on the device, and describes the file.

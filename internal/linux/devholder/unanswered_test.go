@@ -31,8 +31,8 @@ func TestJobGivesUpOnFew(t *testing.T) {
 		j, all := newTestJob(maxUnansweredPerJob, "0")
 		answer, asked, begin := make(chan struct{}), atomic.Int64{}, time.Now()
 		for i := range 100 {
-			for range 2 { // its links, and its memory map
-				_, err := callWithin(t.Context(), j, strconv.Itoa(i), taskTimeout, func() (int, error) {
+			for range 2 {
+				_, err := callWithin(t.Context(), j, strconv.Itoa(i), namespaceTimeout, func() (int, error) {
 					asked.Add(1)
 					<-answer
 					return 0, nil
@@ -42,7 +42,7 @@ func TestJobGivesUpOnFew(t *testing.T) {
 				}
 			}
 		}
-		if n := asked.Load(); n != maxUnansweredPerJob || time.Since(begin) != maxUnansweredPerJob*taskTimeout {
+		if n := asked.Load(); n != maxUnansweredPerJob || time.Since(begin) != maxUnansweredPerJob*namespaceTimeout {
 			t.Errorf("%d were asked, which took %v", n, time.Since(begin))
 		}
 		own := process{os.Getpid(), started(os.Getpid())}
@@ -64,11 +64,11 @@ func TestJobEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, _ := newTestJob(maxUnansweredPerJob)
 		own := func() (int, error) { return 7, os.ErrExist }
-		if n, err := callWithin(t.Context(), j, "1", taskTimeout, own); n != 7 || !errors.Is(err, os.ErrExist) {
+		if n, err := callWithin(t.Context(), j, "1", namespaceTimeout, own); n != 7 || !errors.Is(err, os.ErrExist) {
 			t.Errorf("%d, %v, want what the call returns", n, err)
 		}
 		time.Sleep(jobTimeout + 1)
-		if _, err := callWithin(t.Context(), j, "1", taskTimeout, own); !errors.Is(err, errUnanswered) {
+		if _, err := callWithin(t.Context(), j, "1", namespaceTimeout, own); !errors.Is(err, errUnanswered) {
 			t.Errorf("%v, want that it is not asked", err)
 		}
 	})

@@ -8,6 +8,7 @@ package sys_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -222,3 +223,37 @@ func TestMountStatGrows(t *testing.T) {
 }
 
 var longName = strings.Repeat("x", 200)
+
+// TestMapsFileAgreesWithTheText: the question finds just the file systems that are in the text of this process' memory.
+func TestMapsFileAgreesWithTheText(t *testing.T) {
+	const name = "self/maps"
+	type device struct{ major, minor uint32 }
+	text, err := sys.ReadProc(name, nil)
+	must(t, err)
+	inText, asked := map[device]bool{}, map[device]bool{}
+	for line := range strings.Lines(string(text)) {
+		var d device
+		if _, err := fmt.Sscanf(strings.Fields(line)[3], "%x:%x", &d.major, &d.minor); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if d != (device{}) {
+			inText[d] = true
+		}
+	}
+	found, err := sys.MapsFile(name, func(major, minor uint32) bool {
+		asked[device{major, minor}] = true
+		return false
+	})
+	if errors.Is(err, unix.ENOTTY) {
+		t.Skip("kernel lacks the question for one area of memory (6.11)")
+	}
+	if err != nil || found || len(inText) == 0 || !maps.Equal(asked, inText) {
+		t.Errorf("found %t, %v; asked about %v, in the text are %v", found, err, asked, inText)
+	}
+	for d := range inText {
+		found, err := sys.MapsFile(name, func(major, minor uint32) bool { return d == device{major, minor} })
+		if err != nil || !found {
+			t.Errorf("file system %v: %t, %v", d, found, err)
+		}
+	}
+}

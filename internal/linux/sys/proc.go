@@ -5,12 +5,14 @@ package sys
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -199,26 +201,6 @@ func ReadlinkProc(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// Descriptors lists descriptors of processes in one pass over them. A process may have a million, and share them with
-// others, at 8 bytes each: of every process the first 1,024 are listed, and of larger processes 65,536 in all.
-type Descriptors struct{ beyondLimit int }
-
-const maxDescriptors, maxDescriptorsBeyond = 1024, 1 << 16
-
-// Of lists the descriptors of a process or thread, by its directory below the process' own
-// /proc, and says whether there are more.
-func (d *Descriptors) Of(dir string) (fds []int, more bool, err error) {
-	fds, more, err = procNumbers(dir+"/fd", maxDescriptors+maxDescriptorsBeyond-d.beyondLimit)
-	d.beyondLimit += max(0, len(fds)-maxDescriptors)
-	return fds, more, err
-}
-
-// FirstDescriptors lists at most the first 1,024 descriptors of a process, by its directory below the process' own /proc, and says whether
-// there are more.
-func FirstDescriptors(dir string) (fds []int, more bool, err error) {
-	return procNumbers(dir+"/fd", maxDescriptors)
-}
-
 // ProcNumbers lists the entries of a directory below the process' own /proc
 // that are numbers: processes (""), threads ("123/task"). The kernel bounds how
 // many there are of either.
@@ -233,22 +215,25 @@ func procNumbers(name string, limit int) (numbers []int, more bool, err error) {
 		return nil, false, err
 	}
 	defer dir.Close()
-	var (
-		names []string
-		buf   [16 << 10]byte
-	)
+	return dir.listNumbers(limit)
+}
+
+// listNumbers lists the entries of a directory that are numbers, at most so many, and says whether there are more.
+func (f *FD) listNumbers(limit int) (numbers []int, more bool, err error) {
+	var buf [8 << 10]byte
 	for {
-		n, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(dir.number, buf[:]) })
+		n, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(f.number, buf[:]) })
 		if err != nil {
 			return nil, false, err
 		}
 		if n == 0 {
 			return numbers, false, nil
 		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
-		for _, name := range names {
-			number, err := strconv.Atoi(name)
-			if err != nil {
+		for rest := buf[:n]; len(rest) > 0; {
+			var name []byte
+			name, rest = nextEntry(rest)
+			number, ok := entryNumber(name)
+			if !ok {
 				continue
 			}
 			if len(numbers) == limit {
@@ -257,6 +242,25 @@ func procNumbers(name string, limit int) (numbers []int, more bool, err error) {
 			numbers = append(numbers, number)
 		}
 	}
+}
+
+// nextEntry takes the name of the first entry of a directory from the kernel's records of some (getdents64(2)).
+func nextEntry(records []byte) (name, rest []byte) {
+	const lengthAt, nameAt = int(unsafe.Offsetof(unix.Dirent{}.Reclen)), int(unsafe.Offsetof(unix.Dirent{}.Name))
+	length := int(binary.NativeEndian.Uint16(records[lengthAt:]))
+	name, _, _ = bytes.Cut(records[nameAt:length], []byte{0})
+	return name, records[length:]
+}
+
+// entryNumber is the number that is the name of an entry.
+func entryNumber(name []byte) (n int, ok bool) {
+	for _, digit := range name {
+		if digit < '0' || digit > '9' || n > math.MaxInt32 {
+			return 0, false
+		}
+		n = n*10 + int(digit-'0')
+	}
+	return n, len(name) > 0
 }
 
 // ProcThreads counts the threads of a process without listing them.
