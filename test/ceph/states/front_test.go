@@ -117,7 +117,7 @@ func TestProgramNamesEveryState(t *testing.T) {
 func (p program) probes(t *testing.T, s states.State, place *states.Place) {
 	t.Helper()
 	want := s.Code
-	if s.Mute && !place.Marked(t) {
+	if s.Met(t, place).Mute {
 		want = ""
 	}
 	var report struct {
@@ -198,7 +198,7 @@ func (p program) speaks(t *testing.T, s states.State, place *states.Place) {
 		if args[0] == "scan" && r.status == unseen && strings.Contains(r.errors, runtimeUnseen) {
 			r.status, r.errors, well = 0, "", "nothing broken in what was looked at. "
 		}
-		if args[0] == "probe" && s.Mute && !place.Marked(t) {
+		if args[0] == "probe" && s.Met(t, place).Mute {
 			code = ""
 		}
 		said := strings.Contains("\n"+r.out, "\n"+well) || args[0] == "scan" && strings.Contains(r.out, ": "+well)

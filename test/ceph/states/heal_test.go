@@ -174,7 +174,7 @@ func TestEveryStateIsNamedAndHealed(t *testing.T) {
 		t.Run(state.Name, func(t *testing.T) {
 			s := newScene(t, state)
 			state.Build(t, s.place)
-			s.starts(state)
+			s.starts(state.Met(t, s.place))
 			switch state.Name {
 			case "healthy":
 				s.healthy(states.Old)

@@ -134,6 +134,16 @@ func removedEmpty(t testing.TB, p *Place) {
 	kerneltest.Await(t, "the folder has no name", func() bool { return p.names(t) == 0 })
 }
 
+// Met returns s as the kernel has it at p. Any process of the machine that looks up the folder of a mute state through
+// Staging lets the kernel learn that the folder is gone: the mark and the refusal to bind are there from then on.
+func (s State) Met(t testing.TB, p *Place) State {
+	t.Helper()
+	if s.Mute && p.Marked(t) {
+		s.Mute, s.Deleted, s.Bindable = false, true, false
+	}
+	return s
+}
+
 // removedHere: it was removed through the mount at Staging.
 func removedHere(t testing.TB, p *Place) {
 	t.Helper()

@@ -39,7 +39,7 @@ func each(t *testing.T, test func(t *testing.T, s states.State, p *states.Place)
 		t.Run(s.Name, func(t *testing.T) {
 			p := states.New(t, c, t.TempDir(), podUID, s.Below)
 			s.Build(t, p)
-			test(t, s, p)
+			test(t, s.Met(t, p), p)
 		})
 	}
 }
