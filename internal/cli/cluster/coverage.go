@@ -74,11 +74,16 @@ func compareDaemonSets(sets []appsv1.DaemonSet, found []coordinationv1.Lease, no
 		a.nodes += int(sets[i].Status.DesiredNumberScheduled)
 	}
 	for i := range found {
-		if since, ok := leaseRenewed(&found[i], now); !ok {
-			a.silent = append(a.silent, silentText(holderOf(&found[i]), &found[i], since))
+		since, ok := leaseRenewed(&found[i], now)
+		if ok {
+			live++
 			continue
 		}
-		live++
+		name := found[i].Name
+		if holder := found[i].Spec.HolderIdentity; holder != nil {
+			name = cmp.Or(*holder, name) // the node
+		}
+		a.silent = append(a.silent, silentText(name, &found[i], since))
 	}
 	a.unwatched = max(0, a.nodes-live)
 	return a
@@ -90,14 +95,6 @@ func silentText(node string, l *coordinationv1.Lease, since string) string {
 		return node + " (agent that has never renewed its Lease)"
 	}
 	return node + " (agent silent for " + since + ")"
-}
-
-// holderOf is the node of a Lease.
-func holderOf(l *coordinationv1.Lease) string {
-	if l.Spec.HolderIdentity == nil {
-		return l.Name
-	}
-	return cmp.Or(*l.Spec.HolderIdentity, l.Name)
 }
 
 // text says which nodes are not watched. It is empty if all are.

@@ -16,6 +16,7 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/manifests"
 )
@@ -114,16 +115,8 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 	} {
 		if len(group.names) > 0 {
 			results = append(results, warnResult(group.advice+k.applyPolicies(group.names), "%s %s: %s",
-				policyCount(len(group.names)), group.text, joinNames(group.names)))
+				verb.Plural(len(group.names), "policy is", "policies are"), group.text, joinNames(group.names)))
 		}
 	}
 	return results
-}
-
-// policyCount is the beginning of a sentence about policies.
-func policyCount(n int) string {
-	if n == 1 {
-		return "1 policy is"
-	}
-	return fmt.Sprintf("%d policies are", n)
 }

@@ -137,8 +137,12 @@ func (v faultsView) tableText(groups []faultRow) string {
 	table := render.Table{Rows: []render.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", volumes, "NODE", "SINCE"}}}, Painted: 1, Subject: 3}
 	for _, r := range groups {
 		first := r.faults[0].Status
+		reason := printable.Quoted(first.Summary)
+		if first.Diagnosis != "" {
+			reason += "; Diagnosis " + printable.Quoted(first.Diagnosis) + " " + v.states[first.Diagnosis].text()
+		}
 		impact := fault.Impact(first.Impact)
-		table.Rows = append(table.Rows, render.Row{Colour: verb.Colours[impact], Below: v.reasonText(r), Cells: []string{
+		table.Rows = append(table.Rows, render.Row{Colour: verb.Colours[impact], Below: reason, Cells: []string{
 			first.Code, verb.Hurts[impact], healText(r.faults[0]), r.subjectText(), r.commonText(volume, "volumes"),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
 		}})
@@ -216,16 +220,6 @@ func (r faultRow) commonText(say func(*v1.MountFault) string, many string) strin
 	default:
 		return fmt.Sprintf("%d %s", len(all), many)
 	}
-}
-
-// reasonText is the summary of the first fault, and the state of its Diagnosis.
-func (v faultsView) reasonText(r faultRow) string {
-	first := r.faults[0].Status
-	text := printable.Quoted(first.Summary)
-	if first.Diagnosis != "" {
-		text += "; Diagnosis " + printable.Quoted(first.Diagnosis) + " " + v.states[first.Diagnosis].text()
-	}
-	return text
 }
 
 // waitingDiagnosis is the Diagnosis of the first fault whose plan waits for approval; empty if there is none.

@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -120,7 +121,7 @@ func (v impactView) tableText() string {
 		if one.Pod.Name == "" {
 			pod = one.Pod.UID
 		}
-		for _, cell := range []string{strings.ToLower(string(one.Loses)), wayBackTexts[one.Returns], pod, one.shownVolume(), one.daemonText(), one.Node} {
+		for _, cell := range []string{strings.ToLower(string(one.Loses)), wayBackTexts[one.Returns], pod, cmp.Or(one.SpecVolume, one.Volume), one.daemonText(), one.Node} {
 			row.Cells = append(row.Cells, printable.Quoted(cell))
 		}
 		table.Rows = append(table.Rows, row)
@@ -130,14 +131,6 @@ func (v impactView) tableText() string {
 		text += fmt.Sprintf("  and %d more: -o json\n", more)
 	}
 	return text
-}
-
-// shownVolume is the name in the pod's spec, if that is known.
-func (v impactVolume) shownVolume() string {
-	if v.SpecVolume != "" {
-		return v.SpecVolume
-	}
-	return v.Volume
 }
 
 // daemonText names the first daemon, and its pod.

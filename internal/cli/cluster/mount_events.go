@@ -4,17 +4,14 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -166,13 +163,6 @@ func mountedTime(pod *corev1.Pod, list []corev1.Event) (last time.Time) {
 		}
 	}
 	return last
-}
-
-// quote is the Event in one sentence.
-func (e podEvents) quote(now time.Time) string {
-	by := cmp.Or(e.last.Source.Component, e.last.ReportingController, "an unknown component")
-	return fmt.Sprintf("Event %s of %s, %s ago: %s", e.last.Reason, by, duration.HumanDuration(max(0, now.Sub(eventTime(e.last)))),
-		strings.Join(strings.Fields(e.last.Message), " "))
 }
 
 // hints are commands about the Event: they show the object that the volume is made of, by the pod's spec, and the pod.

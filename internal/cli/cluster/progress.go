@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
@@ -267,7 +269,9 @@ func (w *progressPrinter) noFaultText(diagnosis *v1.Diagnosis, text, took string
 		return w.Marked("", "!", terminal.Yellow, text+" ("+took+")") +
 			w.Marked("", "!", terminal.Yellow, "The Events of the pod were not looked at: "+e.unread.Error())
 	case e.last != nil:
-		return w.Marked("", "!", terminal.Yellow, "No broken mount was found, but "+e.quote(time.Now())+" ("+took+")") + "\nNext:\n" + w.Hints(w.hints(e), nil)
+		event := fmt.Sprintf("Event %s of %s, %s ago: %s", e.last.Reason, cmp.Or(e.last.Source.Component, e.last.ReportingController, "an unknown component"),
+			duration.HumanDuration(max(0, time.Since(eventTime(e.last)))), strings.Join(strings.Fields(e.last.Message), " "))
+		return w.Marked("", "!", terminal.Yellow, "No broken mount was found, but "+event+" ("+took+")") + "\nNext:\n" + w.Hints(w.hints(e), nil)
 	}
 	return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
 }
