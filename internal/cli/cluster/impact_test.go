@@ -9,18 +9,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/schematest"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -127,19 +125,7 @@ func TestImpactScreens(t *testing.T) {
 					t.Errorf("%s: %d columns: %q", name, terminal.Columns(line), line)
 				}
 			}
-			file := fmt.Sprintf("testdata/impact.%s.%d", name, width)
-			if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
+			verbtest.Golden(t, fmt.Sprintf("impact.%s.%d", name, width), got)
 		}
 	}
 }

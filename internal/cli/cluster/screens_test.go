@@ -5,16 +5,15 @@ package cluster
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/render"
 )
 
@@ -138,25 +137,8 @@ func TestScreens(t *testing.T) {
 						t.Errorf("%s of %s: %d columns: %q", verb, name, terminal.Columns(line), line)
 					}
 				}
-				golden(t, fmt.Sprintf("testdata/%s.%s.%d", verb, name, width), got)
+				verbtest.Golden(t, fmt.Sprintf("%s.%s.%d", verb, name, width), got)
 			}
 		}
-	}
-}
-
-// golden compares a text with its file, which KUBEDIAG_GOLDEN writes.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }

@@ -6,13 +6,11 @@ package cluster
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/ui"
 )
 
@@ -40,19 +38,7 @@ func TestStatusPages(t *testing.T) {
 		pages[name] = statusPage(t, r, ui.English)
 	}
 	for name, got := range pages {
-		file := "testdata/status." + name + ".html"
-		if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", file, diff)
-		}
+		verbtest.Golden(t, "status."+name+".html", got)
 	}
 }
 

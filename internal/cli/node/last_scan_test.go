@@ -138,7 +138,7 @@ func TestShow(t *testing.T) {
 		v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: reports["many"]}
 		text := v.reviewText(&faultReview{places: []faultPlace{place}}, now)
 		text = text[strings.Index(text, "\n\n")+1:] // the heading has the time of the reader's zone
-		compareGolden(t, "show-"+string(place.faults[0].Code)+".80", text)
+		verbtest.Golden(t, "show-"+string(place.faults[0].Code)+".80", text)
 	}
 	many := scanView{scanReport: reportOf(faultsOfOneCause(5000, false), scanCoverage{})}
 	if text := many.reviewText(&faultReview{places: placesInOrder(many.Faults)}, now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/ui"
 )
@@ -32,9 +33,9 @@ func pageText(t *testing.T, p ui.Page) string {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for name, report := range reports {
-		compareGolden(t, name+".html", pageText(t, scanView{scanReport: report}.reportPage(ui.English)))
+		verbtest.Golden(t, name+".html", pageText(t, scanView{scanReport: report}.reportPage(ui.English)))
 	}
-	compareGolden(t, "many.zh.html", pageText(t, scanView{scanReport: reports["many"]}.reportPage(ui.Chinese)))
+	verbtest.Golden(t, "many.zh.html", pageText(t, scanView{scanReport: reports["many"]}.reportPage(ui.Chinese)))
 }
 
 // manyFaults has as many faults as there are, of all codes that are given in turn.

@@ -14,6 +14,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -77,7 +78,7 @@ func TestChangeReports(t *testing.T) {
 		if err := render.WriteJSON(&b, r); err != nil {
 			t.Fatal(err)
 		}
-		compareGolden(t, name+".json", b.String())
+		verbtest.Golden(t, name+".json", b.String())
 	}
 }
 

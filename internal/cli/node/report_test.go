@@ -7,16 +7,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/render"
@@ -176,37 +175,19 @@ func shownAs(r *scanReport, s terminal.Screen) string {
 	return scanView{Screen: s, scanReport: r}.reportText()
 }
 
-// compareGolden compares with a file of testdata, or writes it where KUBEDIAG_GOLDEN is set.
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	file := "testdata/" + name
-	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
-	}
-}
-
 func TestReports(t *testing.T) {
 	t.Parallel()
 	for name, report := range reports {
 		for end, screen := range screens {
-			compareGolden(t, name+"."+end, shownAs(report, screen))
+			verbtest.Golden(t, name+"."+end, shownAs(report, screen))
 		}
-		compareGolden(t, name+".v", scanView{scanReport: report, verbose: true}.reportText())
-		compareGolden(t, name+".brief", report.briefLine())
+		verbtest.Golden(t, name+".v", scanView{scanReport: report, verbose: true}.reportText())
+		verbtest.Golden(t, name+".brief", report.briefLine())
 		var b bytes.Buffer
 		if err := render.WriteJSON(&b, report); err != nil {
 			t.Fatal(err)
 		}
-		compareGolden(t, name+".json", b.String())
+		verbtest.Golden(t, name+".json", b.String())
 		want := map[string]error{"faults": verb.ErrFaults, "many": verb.ErrFaults, "down": verb.ErrFaults, "unseen": errUnseen, "unjudged": errUnjudged}[name]
 		if err := report.finalError(); !errors.Is(err, want) {
 			t.Errorf("%s ends with %v, want %v", name, err, want)
