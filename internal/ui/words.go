@@ -105,7 +105,7 @@ func (l Language) Word(english string) string {
 // chinese are the words of pages.
 var chinese = map[string]string{
 	"Skip to the findings": "跳到结果", "made": "生成于", "Faults": "故障", "Commands": "命令", "Next": "下一步", "By hand, on this node": "在该节点上手工执行",
-	"Evidence": "证据", "The same fault": "相同的故障", "What could not be seen": "没有看到的部分", "Looked at": "检查范围",
+	"Evidence": "证据", "The same fault": "相同的故障", "Not looked at": "没有看到的部分", "Looked at": "检查范围",
 	"The chain": "链路", "only shows something": "只查看，不修改", "repairs, and nothing is lost": "修复，不丢失任何东西", "something is lost": "会有损失",
 	"FAULT": "故障", "HURTS": "影响", "HEAL": "修复者", "POD OR DEVICE": "Pod 或设备", "VOLUME": "卷",
 	"now": "现在", "terminating": "无法删除", "next start": "下次启动", "detach": "设备分离", "cleanup": "清理",
@@ -118,7 +118,7 @@ var chinese = map[string]string{
 	"FAULTS": "故障数", "CAUSE": "原因", "NODE": "节点", "SINCE": "开始于", "paused": "已暂停", "Waits for you": "等待你批准", "Allowed now": "当前允许",
 	"Done in the last 12 hours": "最近 12 小时的修复", "POLICY": "策略", "MODE": "模式", "NOW": "当前状态", "REPAIRED": "已修复", "FAILED": "失败",
 	"LAST": "最近一次", "BY": "发起者", "WORKLOAD": "工作负载",
-	"Now": "现在", "since": "开始于", "node": "节点", "Time line": "时间线", "What the hash is of": "哈希的内容", "Approve exactly this plan": "批准这个计划",
+	"Now": "现在", "since": "开始于", "node": "节点", "Time line": "时间线", "Lines of the hash": "哈希的内容", "Approve exactly this plan": "批准这个计划",
 	"Make a plan, which changes nothing": "制定计划（不做任何改动）", "Carry out exactly this plan": "执行这个计划",
 	"Refuse: delete the Diagnosis": "拒绝：删除该 Diagnosis", "OPERATION": "操作", "BEGAN": "开始", "TOOK": "用时", "RESULT": "结果",
 	"not at fault": "没有问题", "broken here": "断在这里", "affected": "受影响",

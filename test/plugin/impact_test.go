@@ -80,7 +80,7 @@ func TestImpact(t *testing.T) {
 
 	node := p.call(t, 1, "impact", "node/"+fakenode.NodeName)
 	t.Logf("impact of a node:\n%s", node)
-	expect(t, node, `^✗ 1 pod loses 1 volume on 1 node when the daemons of node stage-node end\.\n`, `- Comes back with a new pod alone: 1 volume\.\n`,
+	expect(t, node, `^✗ 1 pod loses 1 volume on 1 node when the daemons of node stage-node end\.\n`, `- Comes back only with a new pod: 1 volume\.\n`,
 		`\nLOSES +RETURNS +POD +VOLUME +DAEMON +NODE\n`, `yes +new pod +default/user +data +.* +stage-node\n`)
 	expect(t, p.call(t, 1, "impact", "pvc/data"), `^✗ 1 pod loses 1 volume on 1 node when the daemons of claim default/data end`, `default/user`)
 	// No pod of the DaemonSet serves it. Without a container runtime that is not known of a daemon in a container, as all of this may run in one.

@@ -47,7 +47,7 @@ func newApproveCommand(conn *connection) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan-hash", "", "approve the plan with this hash, and no other, without a question")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show each action of the plan, why it is safe, and all lines that its hash is of")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show each action of the plan, why it is safe, and the lines of its hash")
 	f.DurationVar(&o.expiration, "expires", time.Hour, "how long the approval counts, 1s to 24h")
 	return cmd
 }

@@ -67,9 +67,9 @@ func (v impactView) verdictText() (text string) {
 			way  fault.Return
 			text string
 		}{
-			{fault.ReturnByItself, "by itself, once the driver has mounted over its place again"},
+			{fault.ReturnByItself, "by itself, once the driver has mounted the volume again"},
 			{fault.ReturnRepair, "by a repair of kubediag without a restart, once the driver has staged it again"},
-			{fault.ReturnNewPod, "with a new pod alone"},
+			{fault.ReturnNewPod, "only with a new pod"},
 		} {
 			if n, _, _ := v.count(func(one impactVolume) bool { return one.Loses == loses && one.Returns == back.way }); n > 0 {
 				line("-", terminal.Dim, "Comes back %s: %s.", back.text, verb.Count(n, "volume"))
@@ -77,14 +77,14 @@ func (v impactView) verdictText() (text string) {
 		}
 	}
 	if n, _, _ := v.count(func(one impactVolume) bool { return one.Loses == mayLose }); n > 0 {
-		line("!", terminal.Yellow, "Of %s it is not known which daemon serves it.", verb.Count(n, "volume"))
+		line("!", terminal.Yellow, "It is not known which daemon serves %s.", verb.Count(n, "volume"))
 	}
 	if n, _, _ := v.count(func(one impactVolume) bool { return one.UnmountRefusal != "" }); n > 0 {
 		line("!", terminal.Yellow, "%s cannot be unmounted now.", verb.Count(n, "volume"))
 	}
 	switch {
 	case text == "" && len(v.report.Unknown) > 0:
-		line("!", terminal.Yellow, "No pod is known to lose a volume when %s, but not all of it was looked at.", v.question.event)
+		line("!", terminal.Yellow, "No pod is known to lose a volume when %s, but kubediag could not look at everything.", v.question.event)
 	case text == "":
 		line("✓", terminal.Green, "No pod loses a volume when %s: %s answered.", v.question.event, verb.Plural(len(v.report.Nodes), "node has", "nodes have"))
 	}

@@ -61,7 +61,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 	f.StringVar(&options.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
 	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mounts of the pod, or of the node, and the Pod into the Diagnosis, for report --artifacts")
 	f.BoolVar(&options.evict, "evict", false, "let the plan evict the pod if a volume of it cannot be repaired: takes the right to create pods/eviction")
-	f.BoolVarP(&options.verbose, "verbose", "v", false, "show each step and each action of a plan, why it is safe, and all lines that its hash is of")
+	f.BoolVarP(&options.verbose, "verbose", "v", false, "show each step and each action of a plan, why it is safe, and the lines of its hash")
 	f.DurationVar(&options.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
 	options.out = addFormat(cmd, verb.JSON, verb.YAML)
 	verb.CompleteFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })

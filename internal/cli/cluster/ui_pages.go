@@ -180,7 +180,7 @@ func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
 	p.Sections = append(p.Sections, line)
 	if plan := d.Status.Plan; plan != nil {
 		section := ui.Section{Heading: language.Word("Plan"), Text: strings.Split(strings.TrimSpace(story.planText(d)), "\n")}
-		section.Folded = []ui.Folded{{Heading: language.Word("What the hash is of"), Lines: slices.Clone(plan.Changes)}}
+		section.Folded = []ui.Folded{{Heading: language.Word("Lines of the hash"), Lines: slices.Clone(plan.Changes)}}
 		if canRepair(d) {
 			section.Forms = []ui.Form{
 				{Action: path.Join("/repair", d.Namespace, d.Name), Label: language.Word("Carry out exactly this plan"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},

@@ -30,7 +30,7 @@ func (v scanView) reportPage(language ui.Language) ui.Page {
 		p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Next"), Commands: v.typed(commands)})
 	}
 	if gaps := v.gapLines(); len(gaps) > 0 {
-		p.Sections = append(p.Sections, ui.Section{Heading: language.Word("What could not be seen"), Text: gaps})
+		p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Not looked at"), Text: gaps})
 	}
 	p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Looked at"), Text: []string{v.coverageText()}})
 	return p
