@@ -174,3 +174,38 @@ func TestScanOfTheKubeletsPathOfAClaim(t *testing.T) {
 		t.Errorf("%q: %s, want no fault", code, evidence)
 	}
 }
+
+// TestScanOfDeletedDirectories deletes the directories that volumes of several plugins are binds of, on a tmpfs. An emptyDir and a Secret are the
+// kubelet's own.
+func TestScanOfDeletedDirectories(t *testing.T) {
+	for plugin, want := range map[string]fault.Code{
+		"kubernetes.io/local-volume": fault.DeletedVolumeSource, "kubernetes.io/nfs": fault.DeletedVolumeSource,
+		"example.com/flex": fault.DeletedVolumeSource, kubelettest.EmptyDir: "", kubelettest.Secret: "",
+	} {
+		t.Run(plugin, func(t *testing.T) {
+			s, pod := kubelettest.New(t), kubelettest.NewPod()
+			source := filepath.Join(s.Root, "onhost")
+			must(t, os.Mkdir(source, 0o755))
+			s.Bind(source, s.Volume(pod, plugin, "data"))
+			scan := func() string {
+				r, _ := scanJSON(t, nil, "--kubelet-root", s.Root)
+				var codes []string
+				for _, f := range r.Faults {
+					codes = append(codes, string(f.Code)+" of "+f.Volume)
+				}
+				return strings.Join(codes, ", ")
+			}
+			if got := scan(); got != "" {
+				t.Errorf("before: %s", got)
+			}
+			must(t, os.Remove(source))
+			expected := ""
+			if want != "" {
+				expected = string(want) + " of data"
+			}
+			if got := scan(); got != expected {
+				t.Errorf("got %q, want %q", got, expected)
+			}
+		})
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -63,7 +64,7 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	err := e.host.node.Do(ctx, func() error {
 		for point, m := range e.host.visibleMounts {
 			place, ok := e.host.node.ParseVolume(point)
-			if ok && e.scope.Includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType)) {
+			if ok && e.scope.Includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType) || hasLostName(place, m)) {
 				volumes = append(volumes, e.volumeAt(place, e.host.withNamespace(m)))
 			}
 		}
@@ -78,6 +79,12 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	})
 	hostPaths, err := e.listHostPaths(ctx)
 	return append(volumes, hostPaths...), err
+}
+
+// hasLostName reports whether a directory that another program keeps was bound there, and was deleted since: that hurts the pod on
+// every file system.
+func hasLostName(place kubelet.Volume, m mountinfo.Mount) bool {
+	return m.Deleted() && !kubelet.FillsItself(place.Plugin)
 }
 
 // listBinds lists the subPath binds on FUSE of pods that are being deleted whose volume is not mounted any more. Each other bind is found with
