@@ -12,15 +12,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+const (
+	// ConditionBound is true if the manager has given the Diagnosis a place on its node. No agent begins it before that.
+	ConditionBound = "Bound"
+	// ReasonPlaceFound is its reason: the namespace and the node had room for one more Diagnosis.
+	ReasonPlaceFound = "PlaceFound"
+)
+
 // Ended reports whether the phase is final.
 func (d *Diagnosis) Ended() bool {
 	return d.Status.Phase == DiagnosisSucceeded || d.Status.Phase == DiagnosisFailed
 }
 
-// HasNoPlace reports whether the manager has said that the Diagnosis waits for a place. No agent runs it until the manager takes that back.
-func (d *Diagnosis) HasNoPlace() bool {
-	c := meta.FindStatusCondition(d.Status.Conditions, ConditionAccepted)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonNoPlace
+// Started reports whether an agent has begun the Diagnosis.
+func (d *Diagnosis) Started() bool { return d.Status.Phase != "" && d.Status.Phase != DiagnosisPending }
+
+// HasPlace reports whether the Diagnosis has a place on its node: it has been begun there, or the manager has given it one, with the spec that
+// it has now. Its label is no proof: authors may write labels, but no status.
+func (d *Diagnosis) HasPlace() bool {
+	c := meta.FindStatusCondition(d.Status.Conditions, ConditionBound)
+	return d.Started() || c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == d.Generation
 }
 
 // PodNamespace is the namespace of the pod that the Diagnosis is about, or of the pods whose repairs a record counts together. It is

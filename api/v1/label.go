@@ -12,8 +12,8 @@ import (
 
 const (
 	// LabelNode is set by the manager on a Diagnosis to the name of the node whose agent runs it, in the form that
-	// NodeLabelValue gives. It makes a watch small and is no proof: the agent compares spec.nodeName. The agent sets it on
-	// its MountFaults, and compares status.node.
+	// NodeLabelValue gives. It makes a watch small and is no proof: the agent compares spec.nodeName, and goes by the
+	// condition Bound. The agent sets it on its MountFaults, and compares status.node.
 	LabelNode = Group + "/node"
 	// LabelTrigger is on every Diagnosis that a Trigger made: the name of the Trigger, in the form that NodeLabelValue gives.
 	LabelTrigger = Group + "/trigger"

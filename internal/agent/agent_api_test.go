@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,7 +45,7 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 			p := createPod(t, env, n.name+"-pod", n.name)
 			diagnosis := n.diagnosis("walkthrough", "subpath-remount-op-set")
 			diagnosis.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
-			env.MustCreate(t, diagnosis)
+			n.bind(t, env, diagnosis)
 			diagnosis = awaitPhase(t, env, diagnosis, v1.DiagnosisFailed)
 
 			if diagnosis.Status.Outcome != v1.OutcomeNoFault {
@@ -99,7 +100,7 @@ func TestDiagnosisWithoutASet(t *testing.T) {
 			for mode, name := range map[v1.DiagnosisMode]string{"": "auto", v1.ModePlan: "auto-plan"} {
 				diagnosis := n.diagnosis(name, "")
 				diagnosis.Spec.PodReference, diagnosis.Spec.Mode = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}, mode
-				env.MustCreate(t, diagnosis)
+				n.bind(t, env, diagnosis)
 				if diagnosis.Spec.OperationSet != v1.DefaultOperationSet {
 					t.Errorf("the set is %q", diagnosis.Spec.OperationSet)
 				}
@@ -338,7 +339,7 @@ func TestPodMustBeHere(t *testing.T) {
 			t.Parallel()
 			diagnosis := n.diagnosis(name, "pods")
 			diagnosis.Spec.PodReference = &v1.PodReference{Namespace: "default", Name: name}
-			env.MustCreate(t, diagnosis)
+			n.bind(t, env, diagnosis)
 			diagnosis = awaitPhase(t, env, diagnosis, v1.DiagnosisPhase(tc.phase))
 			c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 			if c == nil || c.Reason != tc.reason || c.Message != tc.message {
@@ -351,6 +352,36 @@ func TestPodMustBeHere(t *testing.T) {
 	}
 }
 
+// TestOwnLabelRunsNothing: a user has written the label of this node, which no policy refuses here. The agent begins the Diagnosis when the
+// manager has given it a place, and a user cannot give it one.
+func TestOwnLabelRunsNothing(t *testing.T) {
+	t.Parallel()
+	env := installDefault(t)
+	n := newTestNode(t, "own-label", env.Config)
+	quiet := newExternal(t, nil)
+	createOperations(t, env, "own-label", quiet.URL+"/quiet")
+	n.startAgent(t)
+	user := userClient(t, env, "own-label", "kubediag-operator")
+	d := n.diagnosis("own-label", "own-label")
+	if err := user.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	forged := d.DeepCopy()
+	givePlace(forged)
+	if err := user.Status().Update(t.Context(), forged); !apierrors.IsForbidden(err) {
+		t.Errorf("a user gives a Diagnosis its place: %v", err)
+	}
+	awaitPhase(t, env, n.createDiagnosis(t, env, "own-label-other", "own-label"), v1.DiagnosisSucceeded)
+	if d = readDiagnosis(t, env, d); d.Status.Phase != "" || quiet.count() != 1 {
+		t.Errorf("phase %q, %d calls", d.Status.Phase, quiet.count())
+	}
+	givePlace(d)
+	if err := env.Client.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	awaitPhase(t, env, d, v1.DiagnosisSucceeded)
+}
+
 // TestForgedLabelRunsNothing has a Diagnosis for one node carry the label of another.
 func TestForgedLabelRunsNothing(t *testing.T) {
 	t.Parallel()
@@ -360,7 +391,7 @@ func TestForgedLabelRunsNothing(t *testing.T) {
 	createOperations(t, env, "labels", quiet.URL+"/quiet")
 	forged := n.diagnosis("labels-forged", "labels")
 	forged.Spec.NodeName = "elsewhere"
-	env.MustCreate(t, forged)
+	n.bind(t, env, forged)
 	n.startAgent(t)
 	awaitPhase(t, env, n.createDiagnosis(t, env, "labels-true", "labels"), v1.DiagnosisSucceeded)
 	if phase := readDiagnosis(t, env, forged).Status.Phase; phase != "" || quiet.count() != 1 {

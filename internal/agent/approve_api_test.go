@@ -236,7 +236,7 @@ func (a *approvable) createDiagnosis(t *testing.T, name string) *v1.Diagnosis {
 	if a.obeys {
 		d.Labels[v1.LabelOrigin] = v1.OriginPolicy
 	}
-	a.env.MustCreate(t, d)
+	a.bind(t, a.env, d)
 	return a.awaitApproval(t, d)
 }
 
@@ -324,7 +324,7 @@ func TestApproval(t *testing.T) {
 			}
 			planned := a.diagnosis(name+"-other", name) // the one worker is free
 			planned.Spec.Mode = v1.ModePlan
-			a.env.MustCreate(t, planned)
+			a.bind(t, a.env, planned)
 			if other := awaitPhase(t, a.env, planned, v1.DiagnosisSucceeded); other.Status.Plan.Hash != diagnosis.Status.Plan.Hash {
 				t.Errorf("mode Plan has another plan: %+v", other.Status.Plan)
 			}
@@ -398,7 +398,7 @@ func TestApprovalTooLate(t *testing.T) {
 	a.startAgent(t)
 	d := a.diagnosis("approve-late", a.name)
 	d.Spec.Mode, d.Spec.ApprovalTimeoutSeconds = v1.ModeApprove, new(int32(2))
-	a.env.MustCreate(t, d)
+	a.bind(t, a.env, d)
 	waiting := a.awaitApproval(t, d)
 	d = awaitPhase(t, a.env, d, v1.DiagnosisFailed)
 	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)

@@ -98,7 +98,7 @@ func TestSentinelRepairsAreRecorded(t *testing.T) {
 			// A record without a status, as after a crash between the two writes, is not run either.
 			bare := n.diagnosis("record-"+n.name, "")
 			bare.Spec.Mode = v1.ModeRecord
-			env.MustCreate(t, bare)
+			n.bind(t, env, bare)
 			awaitPhase(t, env, n.createDiagnosis(t, env, "after-"+n.name, "no-such-set"), v1.DiagnosisFailed)
 			if now := readDiagnosis(t, env, bare); now.Status.Phase != "" {
 				t.Errorf("a record was run: %+v", now.Status)

@@ -8,6 +8,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -73,7 +75,11 @@ func reduceObject(object any) (any, error) {
 	case *v1.Diagnosis:
 		kubeclient.ReduceMetadata(&o.ObjectMeta)
 		o.Spec.Parameters = nil
+		bound := meta.FindStatusCondition(o.Status.Conditions, v1.ConditionBound)
 		o.Status = v1.DiagnosisStatus{Phase: o.Status.Phase, Outcome: o.Status.Outcome, CompletionTime: o.Status.CompletionTime}
+		if bound != nil {
+			o.Status.Conditions = []metav1.Condition{{Type: bound.Type, Status: bound.Status, ObservedGeneration: bound.ObservedGeneration}}
+		}
 	}
 	return object, nil // else a tombstone
 }

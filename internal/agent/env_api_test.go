@@ -22,6 +22,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -128,8 +129,26 @@ func (n *testNode) stopAgent(t *testing.T) {
 func (n *testNode) createDiagnosis(t *testing.T, env *apitest.Env, name, set string) *v1.Diagnosis {
 	t.Helper()
 	d := n.diagnosis(name, set)
-	env.MustCreate(t, d)
+	n.bind(t, env, d)
 	return d
+}
+
+// bind creates a Diagnosis and gives it a place, as the manager does.
+func (n *testNode) bind(t *testing.T, env *apitest.Env, d *v1.Diagnosis) {
+	t.Helper()
+	env.MustCreate(t, d)
+	givePlace(d)
+	if err := env.Client.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// givePlace notes in a Diagnosis that it has a place.
+func givePlace(d *v1.Diagnosis) {
+	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+		Type: v1.ConditionBound, Status: metav1.ConditionTrue, Reason: v1.ReasonPlaceFound, Message: "Diagnosis has a place",
+		ObservedGeneration: d.Generation,
+	})
 }
 
 func (n *testNode) diagnosis(name, set string) *v1.Diagnosis {

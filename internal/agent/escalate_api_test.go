@@ -63,7 +63,7 @@ func (a *approvable) evict(t *testing.T, name string) (*corev1.Pod, *v1.Diagnosi
 	d.Labels[v1.LabelOrigin] = v1.OriginPolicy
 	d.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
 	d.Spec.Mode, d.Spec.PodReference = v1.ModeRecover, &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name}
-	a.env.MustCreate(t, d)
+	a.bind(t, a.env, d)
 	return pod, d
 }
 

@@ -30,7 +30,7 @@ func TestGuardAsksForThePolicy(t *testing.T) {
 	}{{env.Namespace(t), v1.DiagnosisFailed, v1.ReasonPodInOtherNamespace}, {"kubediag", v1.DiagnosisSucceeded, v1.ReasonComplete}} {
 		d := n.diagnosis("spaces-"+tc.namespace, "spaces")
 		d.Namespace, d.Spec.PodReference = tc.namespace, &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name}
-		env.MustCreate(t, d)
+		n.bind(t, env, d)
 		d = awaitPhase(t, env, d, tc.phase)
 		if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); c == nil || c.Reason != tc.reason || server.count() != i {
 			t.Errorf("in %s: %+v, %d calls", tc.namespace, c, server.count())

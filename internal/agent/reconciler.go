@@ -89,9 +89,9 @@ func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.
 }
 
 // mustRun reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the
-// spec does, and the manager writes NoPlace into a Diagnosis that waits.
+// spec does, and the condition by which the manager gives a Diagnosis its place on the node.
 func (r *reconciler) mustRun(d *v1.Diagnosis) bool {
-	return !d.Ended() && !d.HasNoPlace() && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
+	return !d.Ended() && d.HasPlace() && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
 }
 
 // approvalInterval is how often it is checked that a plan which waits for its approval is still the plan of the node.

@@ -29,9 +29,12 @@ var key = types.NamespacedName{Namespace: "ns", Name: "d"}
 
 func diagnosis(uid types.UID, phase v1.DiagnosisPhase) *v1.Diagnosis {
 	return &v1.Diagnosis{
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: uid},
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: uid, Generation: 2},
 		Spec:       v1.DiagnosisSpec{NodeName: "n1", OperationSet: "set"},
-		Status:     v1.DiagnosisStatus{Phase: phase},
+		Status: v1.DiagnosisStatus{Phase: phase, Conditions: []metav1.Condition{
+			{Type: v1.ConditionBound, Status: metav1.ConditionTrue, ObservedGeneration: 2, Message: "m"},
+			{Type: v1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: v1.ReasonNoAgent},
+		}},
 	}
 }
 
@@ -102,19 +105,20 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 		change func(*v1.Diagnosis)
 		want   int
 	}{
-		"new":              {func(d *v1.Diagnosis) { d.Status.Phase = "" }, 1},
-		"pending":          {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }, 1},
-		"running":          {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }, 1},
-		"unknown":          {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }, 1},
-		"succeeded":        {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, 0},
-		"failed":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, 0},
-		"going away":       {func(d *v1.Diagnosis) { d.DeletionTimestamp = &now }, 0},
-		"for another node": {func(d *v1.Diagnosis) { d.Spec.NodeName = "n2" }, 0},
-		"for no node":      {func(d *v1.Diagnosis) { d.Spec.NodeName = "" }, 0},
-		"without a place": {func(d *v1.Diagnosis) { // its label names this node
-			d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: v1.ReasonNoPlace}}
-		}, 0},
-		"of another's name": {func(d *v1.Diagnosis) { d.Name = "other" }, 0},
+		"new":                          {func(d *v1.Diagnosis) { d.Status.Phase = "" }, 1},
+		"pending":                      {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }, 1},
+		"running":                      {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }, 1},
+		"unknown":                      {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }, 1},
+		"succeeded":                    {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, 0},
+		"failed":                       {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, 0},
+		"going away":                   {func(d *v1.Diagnosis) { d.DeletionTimestamp = &now }, 0},
+		"for another node":             {func(d *v1.Diagnosis) { d.Spec.NodeName = "n2" }, 0},
+		"for no node":                  {func(d *v1.Diagnosis) { d.Spec.NodeName = "" }, 0},
+		"without a place":              {func(d *v1.Diagnosis) { d.Status.Conditions = nil }, 0}, // its label names this node
+		"place with another spec":      {func(d *v1.Diagnosis) { d.Generation = 3 }, 0},
+		"place taken back":             {func(d *v1.Diagnosis) { d.Status.Conditions[0].Status = metav1.ConditionFalse }, 0},
+		"running, of an older manager": {func(d *v1.Diagnosis) { d.Status.Phase, d.Status.Conditions = v1.DiagnosisRunning, nil }, 1},
+		"of another's name":            {func(d *v1.Diagnosis) { d.Name = "other" }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +155,7 @@ func TestRunsWhatTheServerHas(t *testing.T) {
 			full := diagnosis("u1", "")
 			full.Spec.Parameters, full.Status.OperationResults = map[string]string{"p": "v"}, map[string]string{"k": "v"}
 			kept, err := reduceObject(full.DeepCopy())
-			if d := kept.(*v1.Diagnosis); err != nil || d.Spec.Parameters != nil || d.Status.OperationResults != nil {
+			if d := kept.(*v1.Diagnosis); err != nil || d.Spec.Parameters != nil || d.Status.OperationResults != nil || len(d.Status.Conditions) != 1 {
 				t.Fatalf("the cache keeps %+v, %v", kept, err)
 			}
 			p := &scriptedRunner{}

@@ -25,7 +25,7 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// A Diagnosis with the set of the walkthrough, which the manager has installed, is bound to the node at the cost of one write.
+// A Diagnosis with the set of the walkthrough, which the manager has installed, is bound to the node at the cost of two writes.
 func TestWalkthrough(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		w.options.AgentCheckInterval = time.Minute // nobody plays the agent here
@@ -33,7 +33,7 @@ func TestWalkthrough(t *testing.T) {
 		node := w.node(t)
 		ref := w.pod(t, node)
 		d := w.diagnose(t, v1.DiagnosisSpec{OperationSet: "subpath-remount-op-set", PodReference: ref})
-		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
+		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node && d.HasPlace() })
 		set := &v1.OperationSet{}
 		set.Name = "subpath-remount-op-set"
 		w.until(t, set, func() bool { return set.Status.Ready })
@@ -45,7 +45,7 @@ func TestWalkthrough(t *testing.T) {
 		w.until(t, op, func() bool {
 			return op.Status.Target == "subpathRemountRecover" && op.Status.Kind == v1.ProcessorBuiltIn
 		})
-		if got := w.writes.to("/diagnoses/"); len(got) != 1 || strings.HasSuffix(got[0], "/status") {
+		if got := w.writes.to("/" + w.ns + "/diagnoses/"); len(got) != 2 || strings.HasSuffix(got[0], "/status") || !strings.HasSuffix(got[1], "/status") {
 			t.Errorf("binding took %q", got)
 		}
 	})

@@ -60,7 +60,7 @@ func TestTwoManagers(t *testing.T) {
 		t.Fatal("the second manager does not start")
 	}
 	d := w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
-	w.until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
+	w.until(t, d, func() bool { return d.HasPlace() })
 	select {
 	case <-second.Elected():
 		t.Error("there are two leaders")
@@ -69,7 +69,7 @@ func TestTwoManagers(t *testing.T) {
 	if got := holder(); got != leader {
 		t.Errorf("holder = %q, want %q", got, leader)
 	}
-	if got := w.writes.to("/diagnoses/"); len(got) != 1 {
+	if got := w.writes.to("/" + w.ns + "/diagnoses/"); len(got) != 2 {
 		t.Errorf("two managers wrote %q", got)
 	}
 	stop()

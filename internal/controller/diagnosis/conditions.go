@@ -16,7 +16,7 @@ import (
 // refuseDiagnosis ends the Diagnosis: no event would change the answer.
 func (r *Reconciler) refuseDiagnosis(scope *reconcileScope, reason, message string) {
 	r.end(scope, v1.DiagnosisFailed, v1.OutcomeError, message)
-	if !hasStarted(scope.before) {
+	if !scope.before.Started() {
 		r.setCondition(scope, v1.ConditionAccepted, metav1.ConditionFalse, reason, message)
 	}
 	r.setCondition(scope, v1.ConditionComplete, metav1.ConditionFalse, reason, message)
@@ -50,6 +50,23 @@ func (r *Reconciler) markWaiting(scope *reconcileScope, reason, message string) 
 	scope.setSummary(message)
 	scope.requeueAfter = r.waitBackoff(meta.FindStatusCondition(scope.diagnosis.Status.Conditions, v1.ConditionAccepted).LastTransitionTime)
 	scope.isDone = true
+}
+
+// waitsForPlace reports whether the Diagnosis says that it waits for a place.
+func waitsForPlace(d *v1.Diagnosis) bool {
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1.ReasonNoPlace
+}
+
+// markBound notes that the Diagnosis has a place on its node. It no longer says why it waited.
+func (r *Reconciler) markBound(scope *reconcileScope) {
+	s := &scope.diagnosis.Status
+	if meta.IsStatusConditionFalse(s.Conditions, v1.ConditionAccepted) {
+		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionAccepted)
+		s.Summary = ""
+	}
+	r.setCondition(scope, v1.ConditionBound, metav1.ConditionTrue, v1.ReasonPlaceFound,
+		fmt.Sprintf("Diagnosis has a place on node %s", scope.diagnosis.Spec.NodeName))
 }
 
 // markAgentBack takes back the conditions of an agent that did not answer, and is alive.

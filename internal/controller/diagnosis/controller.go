@@ -5,7 +5,8 @@
 // and watches over the agents: a Diagnosis whose agent is gone becomes Unknown, and Running again when it is back.
 //
 // It runs no Diagnosis, decides about no fault and writes no results: from the moment it is bound, a Diagnosis belongs
-// to the agent of its node. Binding is one write, a patch of the label and of spec.nodeName.
+// to the agent of its node. Binding is two writes: a patch of the label and of spec.nodeName, and then the condition Bound, which
+// authors cannot write.
 package diagnosis
 
 import (
@@ -66,8 +67,8 @@ type Reconciler struct {
 
 // SetupWithManager adds the reconciler to a manager.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, boundIndex, r.boundValues); err != nil {
-		return fmt.Errorf("indexing diagnoses by %s: %w", boundIndex, err)
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, placeIndex, r.placeValues); err != nil {
+		return fmt.Errorf("indexing diagnoses by %s: %w", placeIndex, err)
 	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.Diagnosis{}, builder.WithPredicates(managerPredicate())).
@@ -108,6 +109,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		err = r.Client.Status().Patch(ctx, is, from)
 	case was.Labels[v1.LabelNode] != is.Labels[v1.LabelNode] || was.Spec.NodeName != is.Spec.NodeName:
 		err = r.Client.Patch(ctx, is, from)
+		if err == nil && isBound(is) && !isOver(is) && !is.HasPlace() { // this write has changed the generation, for which the place is
+			from = client.MergeFromWithOptions(is.DeepCopy(), client.MergeFromWithOptimisticLock{})
+			r.markBound(scope)
+			err = r.Client.Status().Patch(ctx, is, from)
+		}
 	}
 	switch {
 	case apierrors.IsConflict(err):

@@ -62,7 +62,7 @@ func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 		Rights: &admission.Rights{Namespace: "kubediag"},
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, rightsInForce(t)...)...).WithStatusSubresource(&v1.Diagnosis{}).
-		WithIndex(&v1.Diagnosis{}, boundIndex, w.boundValues).
+		WithIndex(&v1.Diagnosis{}, placeIndex, w.placeValues).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 				kind := kindOf(o)
@@ -203,11 +203,11 @@ func TestBind(t *testing.T) {
 			if got := strings.Join(w.reads, " "); got != tc.reads {
 				t.Errorf("read %s, want %s", got, tc.reads)
 			}
-			if got := strings.Join(w.writes, " "); got != "object" {
-				t.Errorf("wrote %q, want one patch of the object", got)
+			if got := strings.Join(w.writes, " "); got != "object status" {
+				t.Errorf("wrote %q, want a patch of the object, and then of its status", got)
 			}
 			d := w.diagnosis(t)
-			if d.Spec.NodeName != tc.want || d.Labels[v1.LabelNode] != v1.NodeLabelValue(tc.want) || d.Status.Phase != "" ||
+			if !d.HasPlace() || d.Spec.NodeName != tc.want || d.Labels[v1.LabelNode] != v1.NodeLabelValue(tc.want) || d.Status.Phase != "" ||
 				d.Labels[v1.LabelOrigin] != v1.OriginPerson {
 				t.Errorf("diagnosis = %+v", d)
 			}
@@ -286,7 +286,7 @@ func TestPodNotScheduled(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.reconcileOnce(t)
-	if d := w.diagnosis(t); !isBound(d) || len(w.writes) != 2 {
+	if d := w.diagnosis(t); !isBound(d) || !d.HasPlace() || d.Status.Summary != "" || len(d.Status.Conditions) != 1 || len(w.writes) != 3 {
 		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
 	}
 }

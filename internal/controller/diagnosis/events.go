@@ -44,7 +44,7 @@ func managerPredicate() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, ok := e.ObjectOld.(*v1.Diagnosis)
 			is, ok2 := e.ObjectNew.(*v1.Diagnosis)
-			if !ok || !ok2 || (!isBound(was) && isBound(is) && !is.Ended() && !is.HasNoPlace()) {
+			if !ok || !ok2 || (!isBound(was) && isBound(is) && !is.Ended() && !waitsForPlace(is)) {
 				return false
 			}
 			if is.Ended() {

@@ -4,7 +4,6 @@
 package diagnosis
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,24 +23,24 @@ const (
 	maxOfNode      = 256
 )
 
-// boundIndex finds the Diagnoses that are bound and have not ended, by namespace and by node.
-const boundIndex = "diagnosis.bound"
+// placeIndex finds the Diagnoses that have a place and have not ended, by namespace and by node.
+const placeIndex = "diagnosis.place"
 
-// Prefixes of the values of boundIndex.
+// Prefixes of the values of placeIndex.
 const (
 	ofNamespace = "namespace/"
 	ofNode      = "node/"
 )
 
-// places has the Diagnoses that were bound, and that the cache may not show as bound yet.
+// places has the Diagnoses that were given a place, and that the cache may not show with it yet.
 type places struct {
 	mu    sync.Mutex
 	taken map[types.UID]*v1.Diagnosis
 }
 
-// boundValues returns the values of boundIndex.
-func (r *Reconciler) boundValues(o client.Object) []string {
-	if d, ok := o.(*v1.Diagnosis); ok && isBound(d) && !isOver(d) {
+// placeValues returns the values of placeIndex.
+func (r *Reconciler) placeValues(o client.Object) []string {
+	if d, ok := o.(*v1.Diagnosis); ok && d.HasPlace() && !isOver(d) {
 		return r.shares(d)
 	}
 	return nil
@@ -79,7 +78,7 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 		if client.IgnoreNotFound(err) != nil {
 			return "", fmt.Errorf("reading diagnosis %s/%s: %w", taken.Namespace, taken.Name, err)
 		}
-		if err != nil || now.UID != uid || isBound(&now) || isOver(&now) {
+		if err != nil || now.UID != uid || now.HasPlace() || isOver(&now) {
 			delete(r.places.taken, uid)
 		}
 	}
@@ -97,14 +96,11 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 			}
 			continue
 		}
-		room, counted := share.Room{Places: maxOfNode, PerNamespace: 1}, map[share.Owner]int{}
+		room := share.Room{Places: maxOfNode, PerNamespace: 1}
 		for _, other := range others {
-			if o := r.countsFor(other); counted[o] < maxOfNamespace { // the label is no proof that the manager gave more
-				counted[o]++
-				room.Add(o)
-			}
+			room.Add(r.countsFor(other))
 		}
-		if !room.May(owner) && !(isBound(d) && room.Taken() < room.Places) {
+		if !room.May(owner) {
 			return fmt.Sprintf("%d Diagnoses of node %s have not ended, and namespace %s has its share of them: this one waits until one of them ends",
 				len(others), d.Spec.NodeName, namespace), nil
 		}
@@ -119,20 +115,15 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 	return "", nil
 }
 
-// others returns the other Diagnoses that have a place of a limit. The author of a Diagnosis may have written its label: for a bound Diagnosis that has
-// not started, only Diagnoses count that have started, or are older.
+// others returns the other Diagnoses that have a place of a limit.
 func (r *Reconciler) others(ctx context.Context, d *v1.Diagnosis, limit string) (map[types.UID]*v1.Diagnosis, error) {
 	var list v1.DiagnosisList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{boundIndex: limit}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing bound diagnoses of %s: %w", limit, err)
+	if err := r.Client.List(ctx, &list, client.MatchingFields{placeIndex: limit}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing diagnoses with a place of %s: %w", limit, err)
 	}
 	others := map[types.UID]*v1.Diagnosis{}
 	for i := range list.Items {
-		other := &list.Items[i]
-		older := cmp.Or(other.CreationTimestamp.Compare(d.CreationTimestamp.Time), strings.Compare(string(other.UID), string(d.UID))) < 0
-		if !isBound(d) || hasStarted(other) || older {
-			others[other.UID] = other
-		}
+		others[list.Items[i].UID] = &list.Items[i]
 	}
 	for uid, taken := range r.places.taken {
 		if slices.Contains(r.shares(taken), limit) {

@@ -34,6 +34,11 @@ func crowd(namespace, node string, n int, change func(*v1.Diagnosis)) (all []cli
 	return all
 }
 
+// withPlace is a Diagnosis that the manager has bound, and that no agent has begun.
+func withPlace(d *v1.Diagnosis) {
+	d.Status = v1.DiagnosisStatus{Conditions: []metav1.Condition{{Type: v1.ConditionBound, Status: metav1.ConditionTrue, Reason: v1.ReasonPlaceFound}}}
+}
+
 // TestPlaces: a Diagnosis is bound if there is a place in its namespace and on its node, and else waits for one.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
@@ -63,7 +68,10 @@ func TestPlaces(t *testing.T) {
 		"another node":             {diagnosisOn("node-2", nil), full, ""},
 		"ended":                    {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }), ""},
 		"records":                  {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, func(d *v1.Diagnosis) { d.Spec.Mode = v1.ModeRecord }), ""},
-		"unbound":                  {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, func(d *v1.Diagnosis) { d.Labels = nil }), ""},
+		"unbound":                  {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, func(d *v1.Diagnosis) { d.Labels, d.Status = nil, v1.DiagnosisStatus{} }), ""},
+		"that lost their label":    {diagnosisOn("node-1", nil), crowd("team", "node-1", 64, func(d *v1.Diagnosis) { d.Labels = nil }), "64 Diagnoses of namespace team"},
+		"not begun yet":            {diagnosisOn("node-1", nil), crowd("team", "node-1", 64, withPlace), "64 Diagnoses of namespace team"},
+		"labelled by their author": {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, labelled), ""},
 		"policies, of the tenant":  {own, crowd("kubediag", "node-2", 64, ofPod("apps")), "64 Diagnoses of namespace apps have not ended"},
 		"plans of the tenant":      {own, crowd("apps", "node-1", 64, nil), ""},
 		"policies, of others":      {own, crowd("kubediag", "node-2", 200, ofPod("other")), ""},
@@ -113,17 +121,17 @@ func TestPlaces(t *testing.T) {
 }
 
 // TestOwnLabelTakesNoPlace: the author of a Diagnosis has written the label of the manager. It is removed if the namespace has no place left.
-// The Diagnosis waits like others, and its agent waits until the manager has found it a place.
+// The Diagnosis waits like others, and no agent begins it until the manager has given it a place.
 func TestOwnLabelTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		others []client.Object
 		stays  bool
 	}{
-		"a place is left":   {crowd("team", "node-2", 63, nil), true},
-		"of the newer ones": {crowd("team", "node-2", 64, func(d *v1.Diagnosis) { d.Status, d.UID = v1.DiagnosisStatus{}, "z-"+d.UID }), true},
-		"of the older ones": {crowd("team", "node-2", 64, func(d *v1.Diagnosis) { d.Status, d.UID = v1.DiagnosisStatus{}, "a-"+d.UID }), false},
-		"of those that run": {crowd("team", "node-2", 64, func(d *v1.Diagnosis) { d.UID = "z-" + d.UID }), false},
+		"a place is left":                {crowd("team", "node-2", 63, nil), true},
+		"of those that wrote it, too":    {crowd("team", "node-2", 64, func(d *v1.Diagnosis) { d.Status = v1.DiagnosisStatus{} }), true},
+		"of those that run":              {crowd("team", "node-2", 64, nil), false},
+		"of those that have their place": {crowd("team", "node-2", 64, withPlace), false},
 		"others fill the node": {append(append(append(append(crowd("a", "node-1", 64, nil), crowd("b", "node-1", 64, nil)...),
 			crowd("c", "node-1", 64, nil)...), crowd("e", "node-1", 64, nil)...), crowd("team", "node-1", 1, nil)...), false},
 	} {
@@ -133,7 +141,7 @@ func TestOwnLabelTakesNoPlace(t *testing.T) {
 			w := newDiagnosisWorld(t, append(tc.others, d, newNode("node-1"))...)
 			w.setLease(t, "node-1", "node-1", w.clock.Now())
 			w.reconcileOnce(t)
-			if got := w.diagnosis(t); isBound(got) != tc.stays || got.HasNoPlace() {
+			if got := w.diagnosis(t); isBound(got) != tc.stays || got.HasPlace() != tc.stays || waitsForPlace(got) {
 				t.Fatalf("labels %v, %+v", got.Labels, got.Status)
 			}
 			if tc.stays {
@@ -141,7 +149,7 @@ func TestOwnLabelTakesNoPlace(t *testing.T) {
 			}
 			w.reconcileOnce(t)
 			waiting := w.diagnosis(t)
-			if isBound(waiting) || !waiting.HasNoPlace() {
+			if isBound(waiting) || waiting.HasPlace() || !waitsForPlace(waiting) {
 				t.Fatalf("labels %v, %+v", waiting.Labels, waiting.Status)
 			}
 			// Its author writes the label again, and an agent that sees it leaves it alone.
@@ -154,7 +162,7 @@ func TestOwnLabelTakesNoPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.reconcileOnce(t)
-			if got := w.diagnosis(t); isBound(got) || !got.HasNoPlace() {
+			if got := w.diagnosis(t); isBound(got) || !waitsForPlace(got) {
 				t.Fatalf("labels %v, %+v", got.Labels, got.Status)
 			}
 			last := tc.others[len(tc.others)-1].(*v1.Diagnosis).DeepCopy()
@@ -163,12 +171,8 @@ func TestOwnLabelTakesNoPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.reconcileOnce(t)
-			if got := w.diagnosis(t); !isBound(got) || !got.HasNoPlace() {
+			if got := w.diagnosis(t); !isBound(got) || !got.HasPlace() || waitsForPlace(got) {
 				t.Fatalf("a place is free: labels %v, %+v", got.Labels, got.Status)
-			}
-			w.reconcileOnce(t)
-			if got := w.diagnosis(t); !isBound(got) || got.HasNoPlace() {
-				t.Fatalf("it has a place: labels %v, %+v", got.Labels, got.Status)
 			}
 		})
 	}

@@ -66,7 +66,7 @@ func (r *Reconciler) validateSpec(ctx context.Context, v *reconcileScope) error 
 
 // checkNamespace refuses a pod of another namespace if no admission policy has checked the rights of the author there.
 func (r *Reconciler) checkNamespace(ctx context.Context, v *reconcileScope) error {
-	if hasStarted(v.before) {
+	if v.before.Started() {
 		return nil
 	}
 	why, err := r.Rights.Refusal(ctx, v.before)
@@ -76,13 +76,13 @@ func (r *Reconciler) checkNamespace(ctx context.Context, v *reconcileScope) erro
 	return err
 }
 
-// bindToNode finds the node and names it in the label by which its agent watches. A Diagnosis that an agent has taken
+// bindToNode finds the node and names it in the label by which its agent watches. A Diagnosis that has its place
 // already gets its label back and nothing else.
 func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) error {
 	if isBound(scope.before) {
 		return r.checkPlace(ctx, scope)
 	}
-	if !hasStarted(scope.before) {
+	if !scope.before.HasPlace() {
 		if err := r.waitForPlace(ctx, scope, false); err != nil || scope.isDone {
 			return err
 		}
@@ -94,7 +94,7 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 		scope.isDone = true // an older release left it running nowhere
 		return nil
 	}
-	if !hasStarted(scope.before) {
+	if !scope.before.HasPlace() {
 		if err := r.waitForPlace(ctx, scope, true); err != nil || scope.isDone {
 			return err
 		}
@@ -116,21 +116,19 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 	return nil
 }
 
-// checkPlace removes the label of a Diagnosis that has no place: its author wrote it. One that waited for a place and has one no longer says so, on
-// which its agent waits.
+// checkPlace finds a place for a Diagnosis whose author has written the label. If there is none, it removes the label.
 func (r *Reconciler) checkPlace(ctx context.Context, scope *reconcileScope) error {
-	if hasStarted(scope.before) {
+	if scope.before.HasPlace() {
 		return nil
 	}
-	why, err := r.findPlace(ctx, scope.diagnosis, false)
+	why, err := r.findPlace(ctx, scope.diagnosis, true)
 	switch {
 	case err != nil:
 	case why != "":
 		delete(scope.diagnosis.Labels, v1.LabelNode)
 		scope.requeueAfter, scope.isDone = conflictDelay, true
-	case scope.before.HasNoPlace():
-		meta.RemoveStatusCondition(&scope.diagnosis.Status.Conditions, v1.ConditionAccepted)
-		scope.diagnosis.Status.Summary = ""
+	default:
+		r.markBound(scope)
 	}
 	return err
 }
@@ -201,7 +199,7 @@ func (r *Reconciler) checkAgent(ctx context.Context, scope *reconcileScope) erro
 		return err
 	case absent:
 		r.refuseNode(scope)
-	case !hasStarted(scope.before):
+	case !scope.before.Started():
 		r.markWaiting(scope, v1.ReasonNoAgent, agent.String())
 	case agent.Lost:
 		if scope.before.Status.Phase != v1.DiagnosisUnknown {
@@ -224,12 +222,7 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// hasStarted reports whether an agent has taken the Diagnosis.
-func hasStarted(d *v1.Diagnosis) bool {
-	return d.Status.Phase != "" && d.Status.Phase != v1.DiagnosisPending
-}
-
-// isBound reports whether the agent of the node can see the Diagnosis.
+// isBound reports whether the agent of the node can see the Diagnosis. It begins it only if the Diagnosis also has a place.
 func isBound(d *v1.Diagnosis) bool {
 	return d.Spec.NodeName != "" && d.Labels[v1.LabelNode] == v1.NodeLabelValue(d.Spec.NodeName)
 }
