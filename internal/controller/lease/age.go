@@ -76,10 +76,11 @@ func (a *Ages) measureAll(ctx context.Context) error {
 	err := kubeclient.EachPage(ctx, a.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
 		for i := range page.Items {
 			l := &page.Items[i]
-			if l.Spec.HolderIdentity == nil {
+			node := agentNode(l)
+			if node == "" {
 				continue
 			}
-			node, at := *l.Spec.HolderIdentity, renewTime(l, now)
+			at := renewTime(l, now)
 			was, known := a.nodes[node]
 			if !known || !was.renewed.Equal(at) {
 				was = leaseRenewal{renewed: at, seen: now}

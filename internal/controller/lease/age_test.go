@@ -4,6 +4,7 @@
 package lease
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -55,8 +56,13 @@ func TestAges(t *testing.T) {
 	}
 	live, dead := leaseOf("live", start.Add(-time.Hour)), leaseOf("dead", start.Add(time.Hour))
 	other := leaseOf("other", start)
-	other.Labels = nil // the manager's own
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(live, dead, other).Build()
+	other.Labels = nil                            // the manager's own
+	long := strings.Repeat("\U0001F98A", 300_000) // of an agent that was taken over: no bound of the API server holds it
+	forged, named := leaseOf("forged", start), leaseOf("named", start)
+	forged.Spec.HolderIdentity, named.Spec.HolderIdentity = &long, new("live")
+	unbounded := leaseOf(long, start)
+	unbounded.Labels[v1.LabelAgent] = v1.NodeLabelValue(long)
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(live, dead, other, forged, named, unbounded).Build()
 	a := &Ages{Reader: c, Clock: clock, Namespace: "kubediag", Every: AgeInterval}
 	step := func(name string, want map[string]float64) {
 		t.Helper()

@@ -108,13 +108,24 @@ func renewTime(l *coordinationv1.Lease, now time.Time) time.Time {
 	return l.Spec.RenewTime.Time
 }
 
+// agentNode is the node whose agent the Lease is of. It is empty if the name and the label do not fit the holder, or if that is longer than
+// the name of a node: an agent that was taken over may write a megabyte there.
+func agentNode(l *coordinationv1.Lease) string {
+	const longest = 253
+	holder := l.Spec.HolderIdentity
+	if holder == nil || len(*holder) > longest || l.Name != v1.AgentLeaseName(*holder) || l.Labels[v1.LabelAgent] != v1.NodeLabelValue(*holder) {
+		return ""
+	}
+	return *holder
+}
+
 // deleteLease deletes a Lease, unless one of its names does not fit an agent, its node exists, or it has changed since it was read.
 func (s *Sweeper) deleteLease(ctx context.Context, l *coordinationv1.Lease) error {
-	holder := l.Spec.HolderIdentity
-	if holder == nil || *holder == "" || l.Name != v1.AgentLeaseName(*holder) || l.Labels[v1.LabelAgent] != v1.NodeLabelValue(*holder) {
+	node := agentNode(l)
+	if node == "" {
 		return nil
 	}
-	if absent, err := kubeclient.NodeAbsent(ctx, s.Reader, *holder); err != nil || !absent {
+	if absent, err := kubeclient.NodeAbsent(ctx, s.Reader, node); err != nil || !absent {
 		return err
 	}
 	deleted, err := kubeclient.DeleteUnchanged(ctx, s.Client, l)
@@ -125,6 +136,6 @@ func (s *Sweeper) deleteLease(ctx context.Context, l *coordinationv1.Lease) erro
 		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", *holder, "renewed", renewTime(l, s.Clock.Now()))
+	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", node, "renewed", renewTime(l, s.Clock.Now()))
 	return nil
 }
