@@ -15,6 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // entry is one object: as it should be, and as the API server has it. nil: it should not be there, or is not.
@@ -71,6 +72,14 @@ func (e *entry) pending() bool {
 	return !equality.Semantic.DeepEqual(x, y)
 }
 
+// pod is the pod of the fault. It is empty if there is none.
+func (e *entry) pod() string {
+	if f := cmp.Or(e.want, e.written); f != nil && f.Status.Pod != nil {
+		return string(f.Status.Pod.UID)
+	}
+	return ""
+}
+
 // entrySet has the entry of each object by name.
 type entrySet map[types.NamespacedName]*entry
 
@@ -84,9 +93,9 @@ func (s entrySet) of(name types.NamespacedName) *entry {
 	return e
 }
 
-// rounds lists the entries, one of each namespace in a round: the one that was not written for longest comes first, of several a deletion,
-// and then the worst fault.
-func (s entrySet) rounds() (rounds [][]types.NamespacedName) {
+// rounds lists the entries, one of each namespace in a round, with its pods in turns: the one that was not written for longest comes first,
+// of several a deletion, and then the worst fault.
+func (s entrySet) rounds() [][]types.NamespacedName {
 	rank := func(name types.NamespacedName) int {
 		f := s[name].want
 		if f == nil {
@@ -97,16 +106,9 @@ func (s entrySet) rounds() (rounds [][]types.NamespacedName) {
 	names := slices.SortedFunc(maps.Keys(s), func(a, b types.NamespacedName) int {
 		return cmp.Or(s[a].notBefore.Compare(s[b].notBefore), rank(a)-rank(b), compareNames(a, b))
 	})
-	had := map[string]int{}
-	for _, name := range names {
-		i := had[name.Namespace]
-		had[name.Namespace]++
-		if i == len(rounds) {
-			rounds = append(rounds, nil)
-		}
-		rounds[i] = append(rounds[i], name)
-	}
-	return rounds
+	return share.Rounds(names, func(name types.NamespacedName) share.Owner {
+		return share.Owner{Namespace: name.Namespace, Pod: s[name].pod()}
+	})
 }
 
 // wait returns the time until the next write or update is due, at most the interval. 0: there is no entry.

@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -133,4 +136,23 @@ func TestOneTenantDelaysNoWrite(t *testing.T) {
 			t.Errorf("the tenant has %d objects", listed)
 		}
 	})
+}
+
+// TestOnePodDelaysNoWriteOfItsNamespace: a pod with a hundred faults, the worst ones, leaves the second round of writes to another pod.
+func TestOnePodDelaysNoWriteOfItsNamespace(t *testing.T) {
+	t.Parallel()
+	entries := entrySet{}
+	add := func(name string, pod types.UID, impact v1.FaultImpact) {
+		entries[types.NamespacedName{Namespace: "team", Name: name}] = &entry{want: &v1.MountFault{Status: v1.MountFaultStatus{
+			Impact: impact, Pod: &v1.FaultPod{UID: pod},
+		}}}
+	}
+	for i := range 100 {
+		add(fmt.Sprintf("a-%03d", i), "many", v1.ImpactNow)
+	}
+	add("z", "one", v1.ImpactNextStart)
+	rounds := entries.rounds()
+	if len(rounds) != 101 || len(rounds[1]) != 1 || rounds[1][0].Name != "z" {
+		t.Errorf("%d rounds, %v", len(rounds), rounds[:2])
+	}
 }

@@ -96,3 +96,18 @@ func InTurns[T any](items []T, owner func(T) Owner) []T {
 	}
 	return ordered
 }
+
+// Rounds divides items into rounds: one item of each namespace in a round, with its pods in turns. It keeps the order as InTurns does.
+func Rounds[T any](items []T, owner func(T) Owner) (rounds [][]T) {
+	had := map[string]int{}
+	for _, item := range InTurns(items, owner) {
+		namespace := owner(item).Namespace
+		i := had[namespace]
+		had[namespace]++
+		if i == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[i] = append(rounds[i], item)
+	}
+	return rounds
+}

@@ -89,3 +89,17 @@ func FuzzTurns(f *testing.F) {
 		}
 	})
 }
+
+// TestRounds: each round has one item of each namespace that has one left, and the pods of a namespace take turns.
+func TestRounds(t *testing.T) {
+	t.Parallel()
+	items := []Owner{{"shop", "a"}, {"shop", "a"}, {"shop", "a"}, {"team", "x"}, {"shop", "b"}, {"team", "x"}}
+	got := Rounds(items, func(o Owner) Owner { return o })
+	want := [][]Owner{{{"shop", "a"}, {"team", "x"}}, {{"shop", "b"}, {"team", "x"}}, {{"shop", "a"}}, {{"shop", "a"}}}
+	if !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("rounds %v, want %v", got, want)
+	}
+	if got := Rounds(nil, func(o Owner) Owner { return o }); len(got) != 0 {
+		t.Errorf("rounds %v of nothing", got)
+	}
+}
