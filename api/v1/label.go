@@ -27,6 +27,8 @@ const (
 	AnnotationApproval = Group + "/approval"
 	// LabelAgent is on the Lease of every agent, with the same value.
 	LabelAgent = Group + "/agent"
+	// LabelPages is on the Lease of an agent whose predecessor was probably killed for memory: it lists pods and Diagnoses in pages.
+	LabelPages = Group + "/lists-in-pages"
 	// LabelVersion is on the Operations and OperationSets that ship, with the release that has written them.
 	LabelVersion = Group + "/version"
 	// AnnotationSpecHash is on them with the hash of the spec that was written. One with another spec is a user's.

@@ -44,7 +44,7 @@ func runAgent(ctx context.Context, config *rest.Config, settings options, regist
 	if killed {
 		manager.GetLogger().Info("The last agent was probably killed for memory: pods and Diagnoses are listed in pages", "page", carefulPage)
 	}
-	a := &agent{options: settings, manager: manager, freshness: freshness, registry: registry}
+	a := &agent{options: settings, manager: manager, freshness: freshness, registry: registry, pages: killed}
 	a.kubelet = &kubelet.Finder{Root: settings.KubeletRoot, PID: settings.KubeletPID, PodUID: string(settings.PodUID)}
 	defer func() { err = errors.Join(err, a.close(), mark.Remove()) }()
 	if err := a.assemble(ctx); err != nil {

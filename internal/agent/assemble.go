@@ -38,6 +38,7 @@ type agent struct {
 
 	manager   manager.Manager
 	freshness *guard.Freshness // of the answers of the API server
+	pages     bool             // the cache is filled in pages
 	store     *statusStore
 	pods      *nodePods
 
@@ -103,6 +104,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		&agentLease{
 			client: a.manager.GetClient(), namespace: a.options.Namespace, node: a.options.NodeName,
 			renewal: a.options.LeaseRenewal, duration: a.options.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,
+			pages: a.pages,
 		},
 	} {
 		if err := a.manager.Add(runnable); err != nil {

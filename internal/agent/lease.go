@@ -26,6 +26,8 @@ type agentLease struct {
 	namespace, node   string
 	renewal, duration time.Duration
 	now               func() time.Time
+	// pages is set if the agent lists in pages, because its predecessor was probably killed for memory.
+	pages bool
 	// renewed is called after each renewal. It may be nil.
 	renewed func()
 }
@@ -51,8 +53,12 @@ func (l *agentLease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.renewal)
 	defer cancel()
 	want := l.newLease()
+	labels := map[string]any{v1.LabelPages: nil} // not of the predecessor
+	for name, value := range want.Labels {
+		labels[name] = value
+	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"labels": want.Labels},
+		"metadata": map[string]any{"labels": labels},
 		"spec":     want.Spec,
 	})
 	if err != nil {
@@ -71,7 +77,7 @@ func (l *agentLease) renew(ctx context.Context) error {
 
 func (l *agentLease) newLease() *coordinationv1.Lease {
 	seconds := int32(l.duration / time.Second)
-	return &coordinationv1.Lease{
+	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: l.namespace,
 			Name:      v1.AgentLeaseName(l.node),
@@ -83,4 +89,8 @@ func (l *agentLease) newLease() *coordinationv1.Lease {
 			RenewTime:            &metav1.MicroTime{Time: l.now()},
 		},
 	}
+	if l.pages {
+		lease.Labels[v1.LabelPages] = "true"
+	}
+	return lease
 }

@@ -229,7 +229,8 @@ func TestLease(t *testing.T) {
 				client: env.Client, namespace: env.Namespace(t), node: node,
 				renewal: 10 * time.Second, duration: 40 * time.Second, now: func() time.Time { return now },
 			}
-			for range 2 { // made, then renewed
+			for i := range 4 { // made, renewed, by an agent whose predecessor was killed, and by its successor
+				l.pages = i == 2
 				now = now.Add(10 * time.Second)
 				if err := l.renew(t.Context()); err != nil {
 					t.Fatal(err)
@@ -240,6 +241,9 @@ func TestLease(t *testing.T) {
 				}
 				if *got.Spec.HolderIdentity != node || *got.Spec.LeaseDurationSeconds != 40 || !got.Spec.RenewTime.Equal(&metav1.MicroTime{Time: now}) {
 					t.Errorf("spec %+v", got.Spec)
+				}
+				if _, pages := got.Labels[v1.LabelPages]; pages != l.pages {
+					t.Errorf("labels %v after %d renewals", got.Labels, i)
 				}
 				if got.Labels[v1.LabelAgent] != v1.NodeLabelValue(node) || len(got.OwnerReferences) != 0 {
 					t.Errorf("metadata %+v", got.ObjectMeta)

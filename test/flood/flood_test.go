@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,7 +173,11 @@ func below(t testing.TB, n *fakenode.Node, o client.Object) string {
 	must(t, err)
 	mapping, err := n.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	must(t, err)
-	return path.Join("/registry", gvk.Group, mapping.Resource.Resource, Namespace) + "/"
+	group := gvk.Group
+	if group != v1.Group { // a kind of Kubernetes
+		group = ""
+	}
+	return path.Join("/registry", group, mapping.Resource.Resource, o.GetNamespace()) + "/"
 }
 
 // empty deletes the objects that fill made.
@@ -239,6 +244,13 @@ func withstand(t testing.TB, cheap, costly int) (agent, manager *program) {
 	running := agent.killed + manager.killed
 	healed(t, n, "started-again", agent, manager)
 	t.Logf("%s until a pod is healed after the start", time.Since(begun).Round(time.Second))
+	if agent.kills(t) > 0 {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Home, Name: v1.AgentLeaseName(fakenode.NodeName)}}
+		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(lease), lease))
+		if lease.Labels[v1.LabelPages] != "true" {
+			t.Errorf("the agent does not say that the one before was killed: labels %v", lease.Labels)
+		}
+	}
 	if kills := agent.kills(t) + manager.kills(t) - running; kills > 1 || manager.kills(t) > 0 {
 		t.Errorf("at their start, the kernel kills %d times, the manager %d times: want the agent once at most", kills, manager.kills(t))
 	}

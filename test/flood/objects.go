@@ -6,7 +6,9 @@ package flood
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +20,8 @@ import (
 const (
 	// Namespace is that of the objects. It has no policies of admission: they would refuse some.
 	Namespace = "flood"
+	// Home is the namespace of kubediag, which the Leases are in.
+	Home = "default"
 	// Quick is the kind that the API server takes quickly: labels and mounts take it seconds.
 	Quick = "pods with variables"
 
@@ -67,6 +71,20 @@ var Kinds = map[string]func(i int) client.Object{
 		}}
 		a.Namespace, a.Name, a.Labels = Namespace, fmt.Sprintf("a-%03d", i), manyLabels()
 		return a
+	},
+	"leases": func(i int) client.Object {
+		l := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new(fmt.Sprintf("forged-%03d", i)), RenewTime: &metav1.MicroTime{Time: time.Now()}}}
+		l.Namespace, l.Name, l.Labels = Home, fmt.Sprintf("kubediag-agent-forged-%03d", i), manyLabels()
+		l.Labels[v1.LabelAgent] = *l.Spec.HolderIdentity
+		return l
+	},
+	"leases with long holders": func(i int) client.Object {
+		l := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new(strings.Repeat("\U0001F98A", objectBytes/4)), RenewTime: &metav1.MicroTime{Time: time.Now()}, LeaseDurationSeconds: new(int32(3600)),
+		}}
+		l.Namespace, l.Name = Home, fmt.Sprintf("kubediag-slot-forged-%03d", i)
+		l.Labels = map[string]string{v1.LabelAgent: "forged", v1.LabelRepairSlot: "forged"} // as an agent that was taken over writes it
+		return l
 	},
 	"events": func(i int) client.Object {
 		e := &corev1.Event{Reason: "Failed", Message: "volume-subpaths", Type: corev1.EventTypeWarning, FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now()}

@@ -41,6 +41,8 @@ type agentCoverage struct {
 	// without are the nodes with no agent, and silent those whose agent does not renew its Lease, with the time since the last
 	// renewal.
 	without, silent []string
+	// pages are the nodes whose agent lists in pages, because the one before was probably killed for memory.
+	pages []string
 	// unnamed is set if the nodes were only counted. A silent agent is then not always that of a node that is still there.
 	unnamed bool
 }
@@ -60,6 +62,9 @@ func compareNodes(names []string, found []coordinationv1.Lease, now time.Time) *
 		}
 		if since, ok := leaseRenewed(lease, now); !ok {
 			a.silent = append(a.silent, silentText(name, lease, since))
+		}
+		if lease.Labels[v1.LabelPages] != "" {
+			a.pages = append(a.pages, name)
 		}
 	}
 	a.unwatched = len(a.without) + len(a.silent)

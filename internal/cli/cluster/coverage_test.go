@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +68,21 @@ func TestCoverage(t *testing.T) {
 		if got := a.text(); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
+	}
+}
+
+// TestDoctorNamesAgentsThatWereKilled: they are alive, and list in pages since.
+func TestDoctorNamesAgentsThatWereKilled(t *testing.T) {
+	t.Parallel()
+	careful := leaseOf("b", 0)
+	careful.Labels = map[string]string{v1.LabelPages: "true"}
+	got := compareNodes([]string{"a", "b"}, []coordinationv1.Lease{leaseOf("a", 0), careful}, noon).results()
+	if len(got) != 2 || got[0].Level != levelWarn || !strings.HasPrefix(got[0].Text, "1 node whose agent was probably killed for memory, and lists") ||
+		!strings.HasSuffix(got[0].Text, " in pages since: b") || got[1].Level != levelOK {
+		t.Errorf("doctor says %+v", got)
+	}
+	if got := compareNodes([]string{"a"}, []coordinationv1.Lease{leaseOf("a", 0)}, noon).results(); len(got) != 1 || got[0].Level != levelOK {
+		t.Errorf("doctor says %+v of an agent that was not killed", got)
 	}
 }
 

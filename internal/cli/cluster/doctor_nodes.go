@@ -125,8 +125,11 @@ func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
 	for i := range all {
 		names[i] = all[i].Name
 	}
-	a := compareNodes(names, list.Items, k.now)
-	var results []checkResult
+	return compareNodes(names, list.Items, k.now).results()
+}
+
+// results say which nodes have no agent that answers, and which agents list in pages.
+func (a *agentCoverage) results() (results []checkResult) {
 	if len(a.without) > 0 {
 		results = append(results, failResult("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(a.without), "node"), joinNames(a.without)))
 	}
@@ -134,8 +137,12 @@ func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
 		results = append(results, failResult("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
 			verb.Count(len(a.silent), "node"), joinNames(a.silent)))
 	}
-	if len(results) == 0 {
-		results = append(results, okResult("the agents of all %s renew their Leases", verb.Count(len(all), "node")))
+	if len(a.pages) > 0 {
+		results = append(results, warnResult("look there for pods and Diagnoses that are very large or very many; to list as before, restart an agent by deleting its pod",
+			"%s whose agent was probably killed for memory, and lists pods and Diagnoses in pages since: %s", verb.Count(len(a.pages), "node"), joinNames(a.pages)))
+	}
+	if a.unwatched == 0 {
+		results = append(results, okResult("the agents of all %s renew their Leases", verb.Count(a.nodes, "node")))
 	}
 	return results
 }
