@@ -59,7 +59,9 @@ func NewDecodeCommand() *cobra.Command {
 		}
 		d := logDecoder{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
 		if *out == verb.JSON {
-			d.render = decodedJSON
+			d.render = func(line logLine) (string, error) {
+				return render.JSON(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}, "")
+			}
 		}
 		_, err := verb.Await(cmd.Context(), func() (struct{}, error) { return struct{}{}, d.copyLines() }) // the writer of the log may never end
 		return err
@@ -190,8 +192,4 @@ type decodedLine struct {
 	Mentions kubelog.Found `json:"mentions"`
 	// Cut says that the next object continues the same line.
 	Cut bool `json:"cut,omitempty"`
-}
-
-func decodedJSON(line logLine) (string, error) {
-	return render.JSON(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}, "")
 }

@@ -43,7 +43,12 @@ func (r *scanReport) groupPlaces() []faultPlace {
 	for _, p := range all {
 		slices.SortFunc(p.faults, compareFaults)
 	}
-	slices.SortFunc(all, comparePlaces)
+	slices.SortFunc(all, func(a, b faultPlace) int { // the worst impact first, and of that the most pods
+		x, y := a.faults[0], b.faults[0]
+		return cmp.Or(impactRank(x.Impact)-impactRank(y.Impact), spreadRank(x)-spreadRank(y),
+			len(b.podNames())-len(a.podNames()), cmp.Compare(x.Code, y.Code), compareFaults(x, y),
+			cmp.Compare(x.Heal, y.Heal), cmp.Compare(x.Details.Driver, y.Details.Driver))
+	})
 	sorted := make([]scanFault, 0, len(r.Faults))
 	for i := range all {
 		all[i].number = i + 1
@@ -87,14 +92,6 @@ func compareFaults(a, b *scanFault) int {
 	return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID),
 		cmp.Compare(a.Volume, b.Volume), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Mount.Point, b.Mount.Point),
 		cmp.Compare(a.Mount.Namespace, b.Mount.Namespace), cmp.Compare(a.Mount.ID, b.Mount.ID))
-}
-
-// comparePlaces puts the places with the worst impact first, and of those the places with the most pods.
-func comparePlaces(a, b faultPlace) int {
-	x, y := a.faults[0], b.faults[0]
-	return cmp.Or(impactRank(x.Impact)-impactRank(y.Impact), spreadRank(x)-spreadRank(y),
-		len(b.podNames())-len(a.podNames()), cmp.Compare(x.Code, y.Code), compareFaults(x, y),
-		cmp.Compare(x.Heal, y.Heal), cmp.Compare(x.Details.Driver, y.Details.Driver))
 }
 
 // spreadRank puts faults first that hurt other processes, too: each process that touches a hanging mount waits, also the

@@ -15,7 +15,6 @@ import (
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/render"
@@ -158,8 +157,11 @@ type volumeMount struct {
 // newDeviceUse makes the report of a device from its usage. inUse has the reasons why the device is in use as it should be.
 // If the kernel gave no answer and no holder was found, it is an error, because such a report proves nothing.
 func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
+	l := usage.Coverage
 	u := deviceUse{Busy: usage.Busy, Holders: []useHolder{}, Hidden: append([]string{}, usage.Hidden...), Looked: holderCoverage{
-		namespaceCoverage: newLookedThrough(usage.Coverage.Mounts), processCoverage: newLookedInto(usage.Coverage),
+		namespaceCoverage: newLookedThrough(l.Mounts), processCoverage: processCoverage{
+			l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.Unnamed,
+		},
 	}}
 	d := usage.Device
 	u.Device = useDevice{
@@ -292,10 +294,6 @@ type processCoverage struct {
 	Unnamed int `json:"unnamed"`
 }
 
-func newLookedInto(l devholder.Coverage) processCoverage {
-	return processCoverage{l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.Unnamed}
-}
-
 // coverageText is the coverage, its origin and its gaps in sentences.
 func (l holderCoverage) coverageText() string {
 	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(l.Mounts, "mount"), verb.Count(l.Namespaces, "mount namespace"), l.Backend)}
@@ -306,8 +304,16 @@ func (l holderCoverage) coverageText() string {
 		}
 		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), verb.Count(i.Overlays, "overlay"), verb.Count(i.Loops, "loop device"))
 	}
-	text := fmt.Sprintf("Looked at %s %s.", strings.Join(parts, ", "), l.coverageOrigin.originText())
-	if left := l.uninspected(); len(left) > 0 {
+	text := fmt.Sprintf("Looked at %s in %s: %s.", strings.Join(parts, ", "), render.Milliseconds(l.Milliseconds),
+		locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
+	var left []string // processes that could not be read
+	if l.Locked > 0 && !l.mayHideHolder() {
+		left = append(left, countProcesses(l.Locked)+" that may not be looked into")
+	}
+	if l.Stuck > 0 {
+		left = append(left, countProcesses(l.Stuck)+" that did not answer")
+	}
+	if len(left) > 0 {
 		text += " Not looked at: " + strings.Join(left, ", ") + "."
 	}
 	return text
@@ -316,20 +322,4 @@ func (l holderCoverage) coverageText() string {
 // mayHideHolder reports whether something may hold a device and was not looked at.
 func (l holderCoverage) mayHideHolder() bool { return len(l.NotLookedAt) > 0 }
 
-// uninspected counts the processes that could not be read.
-func (l holderCoverage) uninspected() (list []string) {
-	if l.Locked > 0 && !l.mayHideHolder() {
-		list = append(list, countProcesses(l.Locked)+" that may not be looked into")
-	}
-	if l.Stuck > 0 {
-		list = append(list, countProcesses(l.Stuck)+" that did not answer")
-	}
-	return list
-}
-
 func countProcesses(n int) string { return verb.Plural(n, "process", "processes") }
-
-// originText is where it was looked from.
-func (l coverageOrigin) originText() string {
-	return fmt.Sprintf("in %s: %s", render.Milliseconds(l.Milliseconds), locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
-}

@@ -43,15 +43,6 @@ func (o scanOptions) keptFlags() keptFlags {
 	return keptFlags{o.root, o.pid, absoluteFile(o.pods), o.orphanAge, o.only, o.pod}
 }
 
-// toOptions are those with which the scan is made again. Standard input is read once.
-func (f keptFlags) toOptions(proc string) scanOptions {
-	o := scanOptions{nodeOptions: nodeOptions{root: f.Root, pid: f.PID, proc: proc}, orphanAge: f.OrphanAge, only: f.Only, pod: f.Pod}
-	if f.Pods != "-" {
-		o.pods = f.Pods
-	}
-	return o
-}
-
 // absoluteFile is the file of a flag for a shell in another directory.
 func absoluteFile(name string) string {
 	if name == "" || name == "-" {

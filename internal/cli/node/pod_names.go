@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/bounded"
@@ -104,18 +103,12 @@ func (s *scan) addContainerStates(ctx context.Context, faults []fault.Finding) {
 	}
 	for _, state := range states {
 		for _, f := range asked[[2]string{state.PodUID, state.Container}] {
-			f.Details.Container = containerState(state)
+			switch {
+			case state.Running:
+				f.Details.Container = fault.ContainerRuns
+			case !state.Ended || state.ExitCode != 0: // a container that has succeeded may not be started again
+				f.Details.Container = fault.ContainerDown
+			}
 		}
 	}
-}
-
-// containerState is empty for a container that has succeeded: it may not be started again.
-func containerState(s cri.State) fault.ContainerState {
-	switch {
-	case s.Running:
-		return fault.ContainerRuns
-	case s.Ended && s.ExitCode == 0:
-		return ""
-	}
-	return fault.ContainerDown
 }

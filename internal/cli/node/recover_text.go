@@ -35,14 +35,6 @@ func (r *recovery) nothingToRepair() string {
 	return view.Marked("", mark, colour, view.Node+": "+text) + view.gapsText()
 }
 
-// nothingError is how the verb ends with nothing to repair.
-func (r *scanReport) nothingError() error {
-	if r.hasUnknowns() {
-		return r.finalError()
-	}
-	return nil
-}
-
 func (r *recovery) goneLines() string {
 	var b strings.Builder
 	for _, same := range verb.Group(r.gone, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {

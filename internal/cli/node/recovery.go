@@ -289,48 +289,33 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 			there = there || present[f.key()] != nil
 			unjudged = cmp.Or(unjudged, after.whyUnjudged(f, r.hadSpecs))
 		}
-		switch {
-		case there:
-			target.isThere()
-		case unjudged != "":
-			target.isUnjudged(unjudged)
-		default:
-			target.isGone()
-		}
+		target.setScanned(there, unjudged)
 	}
 	return nil
 }
 
-// isThere sets the result of a fault that a second scan finds.
-func (t *repairTarget) isThere() {
+// setScanned sets the result after a second scan. there is whether the scan finds a fault of the target again, and unjudged
+// why it could not look for one.
+func (t *repairTarget) setScanned(there bool, unjudged string) {
+	repaired, gone, failed := t.progress == progressRepaired, t.progress == progressGone, t.progress == progressFailed
 	switch {
-	case t.progress == progressRepaired:
+	case there && repaired:
 		t.progress, t.reason = progressFailed, "it was repaired, but a second scan finds it again"
-	case t.progress == progressGone && diagnosisReason(t.done) == v1.ReasonPlanChanged:
+	case there && gone && diagnosisReason(t.done) == v1.ReasonPlanChanged:
 		t.setRefused("%s", t.reason)
-	case t.progress == progressGone:
+	case there && gone:
 		t.progress, t.reason = progressFailed, "a second scan still finds it: "+t.reason
-	}
-}
-
-// isUnjudged sets the result of a fault that a second scan could not look for.
-func (t *repairTarget) isUnjudged(why string) {
-	switch t.progress {
-	case progressGone:
-		t.progress, t.reason = progressNotJudged, why
-	case progressRepaired, progressFailed:
-		t.reason = strings.TrimPrefix(t.reason+"; a second scan cannot say whether it is gone, as "+why, "; ")
-	}
-}
-
-// isGone sets the result of a fault that a second scan has looked for and not found.
-func (t *repairTarget) isGone() {
-	switch {
-	case t.progress == progressFailed && t.done != nil && !changedNothing(t.done):
+	case there:
+	case unjudged != "" && gone:
+		t.progress, t.reason = progressNotJudged, unjudged
+	case unjudged != "" && (repaired || failed):
+		t.reason = strings.TrimPrefix(t.reason+"; a second scan cannot say whether it is gone, as "+unjudged, "; ")
+	case unjudged != "":
+	case failed && t.done != nil && !changedNothing(t.done):
 		t.progress, t.reason = progressHealed, "a second scan no longer finds it, but: "+t.reason
-	case t.progress == progressRepaired:
+	case repaired:
 		t.progress, t.reason = progressHealed, t.proofText()
-	case t.progress == progressGone:
+	case gone:
 		t.reason = "it was gone before this command has changed anything"
 	}
 }

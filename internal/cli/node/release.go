@@ -150,7 +150,13 @@ func (r *deviceRelease) checkReleasable() (done bool, err error) {
 		r.target.progress = progressGone
 		return true, nil
 	case d.State == stateInUse:
-		r.target.setRefused("it is no leftover: %s", strings.Join(r.before.useReasons(), "; "))
+		reasons := slices.Clone(d.InUseBy)
+		for _, h := range r.before.Holders {
+			if h.Blocks && len(reasons) < maxUseReasons {
+				reasons = append(reasons, strings.TrimSpace(fmt.Sprintf("%s %q of process %s", h.Kind, h.Path, h.processText())))
+			}
+		}
+		r.target.setRefused("it is no leftover: %s", strings.Join(reasons, "; "))
 	case !d.Removable:
 		r.target.setRefused("%s", cmp.Or(d.Why, "nothing is known that could be unmounted"))
 	default:
@@ -159,18 +165,8 @@ func (r *deviceRelease) checkReleasable() (done bool, err error) {
 	return true, r.target.repairError()
 }
 
-// useReasons says why something is in use, and because of whom the kernel refuses to unmount the mount that was named.
-func (u deviceUse) useReasons() []string {
-	reasons := slices.Clone(u.Device.InUseBy)
-	for _, h := range u.Holders {
-		if h.Blocks && len(reasons) < maxUseReasons {
-			reasons = append(reasons, strings.TrimSpace(fmt.Sprintf("%s %q of process %s", h.Kind, h.Path, h.processText())))
-		}
-	}
-	return reasons
-}
-
-// maxUseReasons bounds how many reasons a refusal has.
+// maxUseReasons bounds how many reasons a refusal has: uses of the device, and holders because of which the kernel refuses to
+// unmount the mount that was named.
 const maxUseReasons = 10
 
 // repairError is how the verb ends where the target was not repaired.
@@ -192,8 +188,10 @@ func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err err
 	}
 	after, err := newHolderLook(r.node).inspectDevice(ctx, namedDevice{device: r.device.device}, time.Now())
 	name := fmt.Sprintf("%s (%s)", r.device.device.Node(), r.device.device.Number)
+	isCopy := func(h useHolder) bool { return h.HostPath != "" } // of a mount of the kubelet's
 	switch {
-	case r.device.device.Kind == blockdev.Anonymous && (device.IsGone(err) || err == nil && !after.hasCopies()): // its number may be another's
+	case r.device.device.Kind == blockdev.Anonymous && // its number may be another's
+		(device.IsGone(err) || err == nil && !slices.ContainsFunc(after.Holders, isCopy)):
 		target.setReleased()
 		return "Released: " + r.before.Device.titleText() + " is mounted nowhere, and nothing has it open.\n", nil
 	case device.IsGone(err):
@@ -215,11 +213,6 @@ func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err err
 		text += printable.Quoted("The repair ended with: "+target.reason) + "\n"
 	}
 	return text, err
-}
-
-// hasCopies reports whether one of the holders is a copy of a mount of the kubelet's.
-func (u deviceUse) hasCopies() bool {
-	return slices.ContainsFunc(u.Holders, func(h useHolder) bool { return h.HostPath != "" })
 }
 
 // setReleased notes that a second look has found the device free. If this command has changed nothing, it was gone

@@ -79,13 +79,18 @@ func (o scanOptions) usableScan() (*keptScan, error) {
 
 // sameLook are the options of the last scan, with the flags of this one before them.
 func (o scanOptions) sameLook(flags keptFlags) scanOptions {
-	again := flags.toOptions(o.proc)
-	again.verbose, again.out = o.verbose, o.out
+	again := scanOptions{
+		nodeOptions: nodeOptions{root: flags.Root, pid: flags.PID, proc: o.proc}, orphanAge: flags.OrphanAge, only: flags.Only, pod: flags.Pod,
+		verbose: o.verbose, out: o.out,
+	}
 	if o.pid != 0 {
 		again.pid = o.pid
 	}
-	if o.pods != "" {
+	switch {
+	case o.pods != "":
 		again.pods = o.pods
+	case flags.Pods != "-": // standard input is read once
+		again.pods = flags.Pods
 	}
 	return again
 }

@@ -288,14 +288,23 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 	directories, err := verb.Await(ctx, func() ([]string, error) {
 		entries, err := s.source.entries(ctx)
 		if err != nil { // a root without a directory of pods is not that of a kubelet: a clean result from there would be a lie
-			return nil, fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, namespaceOwner(s.node.PID), err)
+			owner := "this shell"
+			if s.node.PID != 0 {
+				owner = fmt.Sprintf("kubelet %d", s.node.PID)
+			}
+			return nil, fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, owner, err)
 		}
 		return entries, nil
 	})
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
-	s.countPods(directories)
+	s.looked.PodSpecs.Given, s.looked.directories = s.specs != nil, directories
+	for _, uid := range directories {
+		if s.specs.PodByUID(uid) != nil {
+			s.looked.PodSpecs.Pods++
+		}
+	}
 	node := searches.Node{Kubelet: s.node, PodUIDs: s.source.podUIDs, OrphanAge: s.orphanAge}
 	if s.specs != nil {
 		node.Specs = s.specs
@@ -333,22 +342,4 @@ func (s *scan) useNode(recorder *nodeRecorder) error {
 	}
 	s.looked.MountNamespace = ns.Inode
 	return nil
-}
-
-// countPods counts those whose specs are known.
-func (s *scan) countPods(directories []string) {
-	s.looked.PodSpecs.Given, s.looked.directories = s.specs != nil, directories
-	for _, uid := range directories {
-		if s.specs.PodByUID(uid) != nil {
-			s.looked.PodSpecs.Pods++
-		}
-	}
-}
-
-// namespaceOwner is the mount namespace that is looked at, as people say it.
-func namespaceOwner(kubelet int) string {
-	if kubelet == 0 {
-		return "this shell"
-	}
-	return fmt.Sprintf("kubelet %d", kubelet)
 }

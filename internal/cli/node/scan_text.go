@@ -37,7 +37,8 @@ const maxGaps = 5
 func (v scanView) reportText() string {
 	var text strings.Builder
 	places := placesInOrder(v.Faults)
-	text.WriteString(v.verdictText())
+	mark, colour, verdict := v.verdict()
+	text.WriteString(v.Marked("", mark, colour, verdict) + strings.Join(v.hurtLines(), ""))
 	if len(places) > 0 {
 		text.WriteString("\n" + v.tableText(places))
 	}
@@ -46,15 +47,14 @@ func (v scanView) reportText() string {
 			text.WriteString("\n" + v.evidenceText(&v.Faults[i]))
 		}
 	}
-	text.WriteString(v.nextCommandsText(places))
+	if commands := v.nextCommands(places); len(commands) > 0 {
+		text.WriteString("\nNext:\n" + v.commandLines(commands))
+	}
+	if v.Looked.KubeletDown && v.from != "" {
+		text.WriteString("\nOn node " + printable.Quoted(v.Node) + ":\n" + v.commandLines([]fault.Command{kubeletCommand}))
+	}
 	text.WriteString(v.gapsText())
 	return v.Text(text.String())
-}
-
-// verdictText is one line, and where pods are hurt one for each kind of harm with their names.
-func (v scanView) verdictText() string {
-	mark, colour, text := v.verdict()
-	return v.Marked("", mark, colour, text) + strings.Join(v.hurtLines(), "")
 }
 
 // hurtLines name the pods that are hurt, one line for each kind of harm.
@@ -232,17 +232,6 @@ func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
 		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
 	}
 	return commands
-}
-
-// nextCommandsText is the same for a terminal.
-func (v scanView) nextCommandsText(places []faultPlace) (text string) {
-	if commands := v.nextCommands(places); len(commands) > 0 {
-		text = "\nNext:\n" + v.commandLines(commands)
-	}
-	if v.Looked.KubeletDown && v.from != "" {
-		text += "\nOn node " + printable.Quoted(v.Node) + ":\n" + v.commandLines([]fault.Command{kubeletCommand})
-	}
-	return text
 }
 
 // isBrokenBind reports whether the fault is of a bind that some kubelets renew by themselves.
