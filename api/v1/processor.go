@@ -102,7 +102,13 @@ func (p *Processor) flat(path *field.Path) endpoint {
 	case p.ExternalIP != nil && p.ExternalAddress != nil:
 		e.validAddress = func(string) string { return "must not be set together with externalIP" }
 	case p.ExternalIP != nil:
-		e.address, e.addressField, e.validAddress = p.ExternalIP, "externalIP", isIP
+		e.address, e.addressField = p.ExternalIP, "externalIP"
+		e.validAddress = func(address string) string {
+			if net.ParseIP(address) == nil {
+				return "must be an IP address"
+			}
+			return ""
+		}
 	}
 	return e
 }
@@ -163,13 +169,6 @@ func (e endpoint) validate() field.ErrorList {
 		errs = append(errs, field.NotSupported(e.at.Child("scheme"), *e.scheme, []string{"http", "https"}))
 	}
 	return errs
-}
-
-func isIP(address string) string {
-	if net.ParseIP(address) == nil {
-		return "must be an IP address"
-	}
-	return ""
 }
 
 // isHost accepts capitals and the underscore, as resolvers and KubeDiag do.

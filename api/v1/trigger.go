@@ -118,7 +118,18 @@ func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {
 func (t *SourceTemplate) expressions() map[string]string {
 	switch {
 	case t.PrometheusAlertTemplate != nil:
-		return t.PrometheusAlertTemplate.Regexp.expressions("prometheusAlertTemplate.regexp.")
+		r := t.PrometheusAlertTemplate.Regexp
+		const at = "prometheusAlertTemplate.regexp."
+		all := map[string]string{
+			at + "alertName": r.AlertName, at + "startsAt": r.StartsAt, at + "endsAt": r.EndsAt, at + "generatorURL": r.GeneratorURL,
+		}
+		for name, expression := range r.Labels {
+			all[at+"labels["+name+"]"] = expression
+		}
+		for name, expression := range r.Annotations {
+			all[at+"annotations["+name+"]"] = expression
+		}
+		return all
 	case t.KubernetesEventTemplate != nil:
 		r := t.KubernetesEventTemplate.Regexp
 		const at = "kubernetesEventTemplate.regexp."
@@ -135,19 +146,6 @@ func (t *SourceTemplate) expressions() map[string]string {
 		}
 	}
 	return nil
-}
-
-func (r *PrometheusAlertRegexp) expressions(at string) map[string]string {
-	all := map[string]string{
-		at + "alertName": r.AlertName, at + "startsAt": r.StartsAt, at + "endsAt": r.EndsAt, at + "generatorURL": r.GeneratorURL,
-	}
-	for name, expression := range r.Labels {
-		all[at+"labels["+name+"]"] = expression
-	}
-	for name, expression := range r.Annotations {
-		all[at+"annotations["+name+"]"] = expression
-	}
-	return all
 }
 
 // RepeatInterval is the time in which one cause makes no second Diagnosis.

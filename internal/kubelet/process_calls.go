@@ -63,7 +63,16 @@ func askEach[T any](ctx context.Context, c *processCalls, processes []candidateP
 	for _, members := range spaces {
 		all.Go(func() {
 			for _, i := range members {
-				answers[i] = callWithTimeout(limit, c, processes[i], look)
+				if limit.Err() != nil {
+					return // no time is left for the others
+				}
+				p := processes[i]
+				host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then no process is of the host
+				calls, call := c.callsFor(p, host)
+				value, err := bounded.Do(limit, calls, call, func() (T, error) { return look(p), nil })
+				if !errors.Is(err, bounded.ErrNoAnswer) {
+					answers[i] = &value
+				}
 			}
 		})
 	}
@@ -76,20 +85,6 @@ func askEach[T any](ctx context.Context, c *processCalls, processes []candidateP
 		}
 	}
 	return values, silent, ctx.Err()
-}
-
-// callWithTimeout calls look for one process while there is time; nil: there was not enough.
-func callWithTimeout[T any](limit context.Context, c *processCalls, p candidateProcess, look func(candidateProcess) T) *T {
-	if limit.Err() != nil {
-		return nil
-	}
-	host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then no process is of the host
-	calls, call := c.callsFor(p, host)
-	value, err := bounded.Do(limit, calls, call, func() (T, error) { return look(p), nil })
-	if errors.Is(err, bounded.ErrNoAnswer) {
-		return nil
-	}
-	return &value
 }
 
 // lookupCalls are the calls that read files on behalf of a kubelet that was found.

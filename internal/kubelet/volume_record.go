@@ -96,9 +96,20 @@ func parseStrings(in *json.Decoder) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := addString(values, name, value); err != nil {
-			return nil, err
+		key, _ := name.(string) // the decoder gives nothing else for a name
+		text, ok := value.(string)
+		_, twice := values[key]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%q is no string", key)
+		case twice:
+			return nil, fmt.Errorf("it has %q twice", key)
+		case len(key) > maxRecordValue || len(text) > maxRecordValue:
+			return nil, fmt.Errorf("%.64q is longer than %d bytes", key, maxRecordValue)
+		case strings.ContainsRune(text, 0) || strings.ContainsRune(text, utf8.RuneError):
+			return nil, fmt.Errorf("the value of %q is no text", key)
 		}
+		values[key] = text
 	}
 	if _, err := in.Token(); err != nil { // the closing bracket
 		return nil, err
@@ -107,24 +118,6 @@ func parseStrings(in *json.Decoder) (map[string]string, error) {
 		return nil, errors.New("something follows it")
 	}
 	return values, nil
-}
-
-func addString(values map[string]string, name, value json.Token) error {
-	key, _ := name.(string) // the decoder gives nothing else for a name
-	text, ok := value.(string)
-	_, twice := values[key]
-	switch {
-	case !ok:
-		return fmt.Errorf("%q is no string", key)
-	case twice:
-		return fmt.Errorf("it has %q twice", key)
-	case len(key) > maxRecordValue || len(text) > maxRecordValue:
-		return fmt.Errorf("%.64q is longer than %d bytes", key, maxRecordValue)
-	case strings.ContainsRune(text, 0) || strings.ContainsRune(text, utf8.RuneError):
-		return fmt.Errorf("the value of %q is no text", key)
-	}
-	values[key] = text
-	return nil
 }
 
 // Same reports whether both records name one volume of one driver.

@@ -187,14 +187,17 @@ func (s *Stack) whyNone(l *kubelet.Layout, table *mountinfo.Table) string {
 // addSurplus finds the topmost mounts that may go: each equals the one beneath it, and nothing but the next lies on either.
 func (s *Stack) addSurplus(ns mountns.Namespace, layers []mountinfo.Mount, on, peers map[int]int) {
 	for i, m := range layers[:len(layers)-1] {
-		switch below := layers[i+1]; {
+		below := layers[i+1]
+		showsSame := m.Major == below.Major && m.Minor == below.Minor && m.Root == below.Root && m.FSType == below.FSType && m.Source == below.Source
+		inSameWay := m.Options == below.Options && (m.Shared == 0) == (below.Shared == 0) && m.Master == below.Master && m.Unbindable == below.Unbindable
+		switch {
 		case i == 0 && on[m.ID] > 0, on[below.ID] > 1:
 			s.Kept = "another mount lies on one of them"
 		case m.Deleted():
 			s.Kept = "its directory was deleted"
 		case spreads(below.Shared, peers):
 			s.Kept = "an unmount would spread to the other mounts of its peer group, and could take the last one away, too"
-		case !equal(m, below):
+		case !showsSame, !inSameWay:
 			s.Kept = "it differs from the mount beneath it in device, directory, options or propagation"
 		}
 		if s.Kept != "" {
@@ -203,12 +206,6 @@ func (s *Stack) addSurplus(ns mountns.Namespace, layers []mountinfo.Mount, on, p
 		s.Surplus++
 		s.surplus = append(s.surplus, mountns.Mount{Mount: m, Namespace: ns})
 	}
-}
-
-// equal reports whether a mount shows the same as the one beneath it, in the same way.
-func equal(m, below mountinfo.Mount) bool {
-	return m.Major == below.Major && m.Minor == below.Minor && m.Root == below.Root && m.FSType == below.FSType && m.Source == below.Source && m.Options == below.Options &&
-		(m.Shared == 0) == (below.Shared == 0) && m.Master == below.Master && m.Unbindable == below.Unbindable
 }
 
 // Judge decides about the evidence. podOf gives a pod by its UID, nil if it is not known; podOf itself may be nil.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,7 +79,7 @@ func (i *Inspector) addStaged(ctx context.Context, e *Evidence, node *kubelet.No
 				if s.Record, err = kubelet.ReadVolumeRecordAt(table, m.Point); err != nil {
 					continue // whose it is, is not known
 				}
-				if isRecorded(records, s.Record) {
+				if slices.ContainsFunc(records, func(r *kubelet.VolumeRecord) bool { return r.Same(s.Record) }) {
 					continue
 				}
 			}
@@ -87,15 +88,6 @@ func (i *Inspector) addStaged(ctx context.Context, e *Evidence, node *kubelet.No
 		e.Doubt = doubt
 		return ctx.Err()
 	})
-}
-
-func isRecorded(records []*kubelet.VolumeRecord, of *kubelet.VolumeRecord) bool {
-	for _, r := range records {
-		if r.Same(of) {
-			return true
-		}
-	}
-	return false
 }
 
 // readPods reads the records of the pods' CSI volumes, inside the kubelet's namespace. doubt is why a pod of the node may have a volume that
@@ -124,7 +116,7 @@ func (i *Inspector) readPods(node *kubelet.Node, table *mountinfo.Table, uids []
 		switch {
 		case s.Spec == nil:
 			return nil, fmt.Sprintf("the spec of the pod with UID %q is not known", s.UID)
-		case !podinfo.Ended(s.Spec) && hasClaim(s.Spec) && len(podinfo.Unstarted(s.Spec, "")) > 0:
+		case !podinfo.Ended(s.Spec) && slices.ContainsFunc(s.Spec.Spec.Volumes, podinfo.FromClaim) && len(podinfo.Unstarted(s.Spec, "")) > 0:
 			return nil, fmt.Sprintf("pod %s/%s has a claim and a container that is not started", s.Spec.Namespace, s.Spec.Name)
 		}
 	}
@@ -137,16 +129,6 @@ func (i *Inspector) readPods(node *kubelet.Node, table *mountinfo.Table, uids []
 		return nil, fmt.Sprintf("a pod of the node has come or gone within the last %s", mountstate.Grace)
 	}
 	return records, ""
-}
-
-// hasClaim reports whether a volume of the pod comes from a claim.
-func hasClaim(pod *corev1.Pod) bool {
-	for _, v := range pod.Spec.Volumes {
-		if podinfo.FromClaim(v) {
-			return true
-		}
-	}
-	return false
 }
 
 // stagedFault is the fault of a staging path that no pod of the node has.

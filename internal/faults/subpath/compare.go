@@ -55,7 +55,10 @@ func (s target) compareWithNow(state mount.State) comparison {
 	var c comparison
 	switch {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ENOTDIR):
-		c = volume.compareAbsent(name)
+		// The kubelet or a driver has written a volume again; containers decide which entries a volume of theirs has.
+		if c.Relation = entryAbsent; volume.hasAtomicWriter() {
+			c.Relation, c.Observed = removedByWriter, fmt.Sprintf("%q has no %q", volume.path, name)
+		}
 	case err != nil:
 	default:
 		c = s.withoutSpecDoubt(volume.compareFiles(bound, now, name))
@@ -124,13 +127,4 @@ func (v openedVolume) compareFiles(bound, now sys.Stat, name string) comparison 
 	}
 	return comparison{Relation: differentInode, Observed: fmt.Sprintf("inode %d of device %d:%d is bound, and %q in %q is inode %d of device %d:%d",
 		bound.Ino, bound.Major, bound.Minor, name, v.path, now.Ino, now.Major, now.Minor)}
-}
-
-// compareAbsent distinguishes two volumes without the entry: one that the kubelet or a driver has written again, and
-// one that the containers write. The containers decide which entries the latter has.
-func (v openedVolume) compareAbsent(name string) comparison {
-	if !v.hasAtomicWriter() {
-		return comparison{Relation: entryAbsent}
-	}
-	return comparison{Relation: removedByWriter, Observed: fmt.Sprintf("%q has no %q", v.path, name)}
 }

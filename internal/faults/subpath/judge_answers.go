@@ -48,17 +48,13 @@ func judgeAnswers(state mount.State, a *answers) (Verdict, string) {
 // judgedWithVolume says why the family of volumes judges the bind; empty: it does not.
 func (a *answers) judgedWithVolume() (why string) {
 	switch {
-	case a.OfVolume && (a.Volume.State != probe.Alive || a.Volume.Bindable == probe.No || !a.onVolume()):
+	case a.OfVolume && (a.Volume.State != probe.Alive || a.Volume.Bindable == probe.No ||
+		a.Bind.ID.Major != a.Volume.ID.Major || a.Bind.ID.Minor != a.Volume.ID.Minor): // the bind is of another file system, as far as it was seen
 		return "the volume is judged as a whole"
 	case a.VolumeGone && (a.Bind.State == probe.Disconnected || a.Bind.State == probe.Hung):
 		return "its volume is not mounted any more, and the bind is judged as the last mount of that"
 	}
 	return ""
-}
-
-// onVolume reports whether the bind is of the file system of the volume, as far as it was seen.
-func (a *answers) onVolume() bool {
-	return a.Bind.ID.Major == a.Volume.ID.Major && a.Bind.ID.Minor == a.Volume.ID.Minor
 }
 
 // sourceReplaced reports whether the subPath names another file of the same file system than is bound.

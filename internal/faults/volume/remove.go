@@ -252,9 +252,11 @@ func (v *Health) removalOf(m mountns.Mount, of fault.Key) plannedAction {
 // deadAboveLiving lists the dead mounts between the volume's and the first living one of the same source. living is
 // false if there is none.
 func (v *Health) deadAboveLiving() (dead []mountinfo.Mount, living bool) {
+	own := v.Evidence.Mount.Mount
 	for i, m := range slices.Backward(v.Evidence.HiddenMounts) {
+		sameSource := m.FSType == own.FSType && m.Source != "" && m.Source == own.Source && unmarkedRoot(m) == unmarkedRoot(own) // by the kernel's word
 		switch {
-		case i >= len(v.Evidence.Removal.Alive) || !isSameSource(m, v.Evidence.Mount.Mount):
+		case i >= len(v.Evidence.Removal.Alive) || !sameSource:
 			return nil, false
 		case v.Evidence.Removal.Alive[i]:
 			return dead, true
@@ -262,11 +264,6 @@ func (v *Health) deadAboveLiving() (dead []mountinfo.Mount, living bool) {
 		dead = append(dead, m)
 	}
 	return nil, false
-}
-
-// isSameSource reports whether two mounts at one place were made of the same thing, as the kernel has written it down.
-func isSameSource(a, b mountinfo.Mount) bool {
-	return a.FSType == b.FSType && a.Source != "" && a.Source == b.Source && unmarkedRoot(a) == unmarkedRoot(b)
 }
 
 // remove unmounts one mount of the kubelet's namespace. The order says for which pod, and whether it may be alive.

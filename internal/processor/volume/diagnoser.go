@@ -4,6 +4,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -170,7 +171,11 @@ func (s searchScope) noFaultReason(all []*volume.Health, survey *volume.Survey) 
 func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 	var said []string
 	for _, v := range all {
-		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Evidence.Name, v.Evidence.Point, describeState(v)))
+		state := cmp.Or(string(v.Evidence.Answer.State), "was not asked") // and is not called healthy
+		if v.Evidence.Answer.Errno != 0 {
+			state = fmt.Sprintf("%s (%v)", v.Evidence.Answer.State, v.Evidence.Answer.Errno)
+		}
+		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Evidence.Name, v.Evidence.Point, state))
 	}
 	return processor.JoinReasons(said, maxDescribed) + coverageGaps(survey)
 }
@@ -179,18 +184,6 @@ func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 func coverageGaps(survey *volume.Survey) (text string) {
 	if left := survey.Unknown.Sentences(); len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxDescribed)], "; ")
-	}
-	return text
-}
-
-// describeState is the answer of a volume that has no fault. One that could not be asked is not called healthy.
-func describeState(v *volume.Health) string {
-	text := string(v.Evidence.Answer.State)
-	if v.Evidence.Answer.Errno != 0 {
-		text += fmt.Sprintf(" (%v)", v.Evidence.Answer.Errno)
-	}
-	if text == "" {
-		return "was not asked"
 	}
 	return text
 }

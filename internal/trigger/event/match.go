@@ -83,13 +83,16 @@ func compile(t *v1.Trigger) (trigger.Match[signal], error) {
 
 // causeOf is the object of the Event and its reason: other Events of both are of one cause.
 func causeOf(e *corev1.Event, at time.Time) trigger.Cause {
-	o := e.InvolvedObject
+	o, seen := e.InvolvedObject, max(e.Count, 1)
+	if e.Series != nil {
+		seen = e.Series.Count
+	}
 	cause := trigger.Cause{
 		Kind: trigger.KindEvent, Time: at,
 		Key: strings.Join([]string{o.Kind, o.Namespace, o.Name, string(o.UID), e.Reason}, "\x00"),
 		Annotations: map[string]string{v1.AnnotationKubernetesEvent: trigger.Excerpt(map[string]string{
 			"namespace": e.Namespace, "name": e.Name, "reason": e.Reason, "message": e.Message, "component": component(e),
-			"host": host(e), "object": o.Kind + " " + o.Namespace + "/" + o.Name, "count": strconv.Itoa(int(count(e))),
+			"host": host(e), "object": o.Kind + " " + o.Namespace + "/" + o.Name, "count": strconv.Itoa(int(seen)),
 			"lastSeen": lastSeen(e).UTC().Format(time.RFC3339),
 		})},
 	}
@@ -117,14 +120,6 @@ func group(apiVersion string) string {
 func component(e *corev1.Event) string { return cmp.Or(e.Source.Component, e.ReportingController) }
 
 func host(e *corev1.Event) string { return cmp.Or(e.Source.Host, e.ReportingInstance) }
-
-// count is how often a series was seen.
-func count(e *corev1.Event) int32 {
-	if e.Series != nil {
-		return e.Series.Count
-	}
-	return max(e.Count, 1)
-}
 
 // lastSeen is when the Event happened last. Reporters fill in different fields.
 func lastSeen(e *corev1.Event) time.Time {
