@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/subprocess"
@@ -108,13 +109,22 @@ func releaseRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// TestReleaseKilledAtEveryRecord kills the process that releases a file system at each record of its journal. Another one goes on, and the end
-// is the same: the copies are gone, each other mount of the holder is there, and so are those of the host.
+// TestReleaseKilledAtEveryRecord kills the process that releases a file system, or a device with the loop device that it is, at each record
+// of its journal. Another one goes on, and the end is the same: the copies are gone, each other mount of the holder is there, and so are those
+// of the host; the loop device has its file no longer.
 func TestReleaseKilledAtEveryRecord(t *testing.T) {
-	// Two actions with two records each, and the proof; the process can be killed before and after each.
-	const records = 2 * (2*2 + 1)
-	for last := 1; last <= records+1; last++ {
-		t.Run(strconv.Itoa(last), func(t *testing.T) { newFileSystemScene(t, "tmpfs", "exporter").killAtRecord(t, last, records) })
+	for name, c := range map[string]struct {
+		actions int
+		scene   func(t *testing.T) *heldScene
+	}{
+		"file system": {2, func(t *testing.T) *heldScene { return newFileSystemScene(t, "tmpfs", "exporter") }},
+		"device":      {3, func(t *testing.T) *heldScene { return newReleaseScene(t, "image", "exporter") }},
+	} {
+		// Each action has two records, and the proof one; the process can be killed before and after each.
+		records := 2 * (2*c.actions + 1)
+		for last := 1; last <= records+1; last++ {
+			t.Run(name+" "+strconv.Itoa(last), func(t *testing.T) { c.scene(t).killAtRecord(t, last, records) })
+		}
 	}
 }
 
@@ -125,8 +135,15 @@ func (w *heldScene) killAtRecord(t *testing.T, last, records int) {
 	file := filepath.Join(t.TempDir(), "journal")
 	must(t, k.save(file))
 	host, want := w.Mounts(), w.MountsOf(w.exporter.PID)
+	isLoop := w.Device.Kind == blockdev.Loop
+	if isLoop && !w.isAttached(t) {
+		t.Fatal("the loop device has no file")
+	}
 	copies := map[string]bool{}
 	for _, a := range part.Actions {
+		if a.Mount == nil {
+			continue
+		}
 		copies[fmt.Sprintf("%d on %d at %q", a.Mount.MountInfoID, a.Mount.ParentID, a.Mount.Point)] = true
 	}
 	maps.DeleteFunc(want, func(m string, _ bool) bool { return copies[m] })
@@ -154,5 +171,8 @@ func (w *heldScene) killAtRecord(t *testing.T, last, records int) {
 	}
 	if diff := cmp.Diff(host, w.Mounts()); diff != "" {
 		t.Errorf("mounts of the host (-want +got):\n%s", diff)
+	}
+	if isLoop && w.isAttached(t) {
+		t.Error("the loop device has its file still")
 	}
 }
