@@ -106,8 +106,8 @@ func wayOf(f Finding) stuckWay {
 	return stuckWays[ReasonNotTakenDown]
 }
 
-// Explains reports whether a fault is why a StuckTermination is found: at the same volume, or without a cause.
-func (f Finding) Explains(other Finding) bool {
+// explains reports whether a fault is why a StuckTermination is found: at the same volume, or without a cause.
+func (f Finding) explains(other Finding) bool {
 	switch reason := other.Details.Reason; {
 	case other.Code != StuckTermination, f.Pod.UID != other.Pod.UID, f.Pod.UID == "", !f.Details.KeepsPod, reason == ReasonForeignMount:
 		return false

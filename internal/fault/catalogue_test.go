@@ -51,7 +51,7 @@ func problemsOf(e Entry) (problems []string) {
 	}
 	known("Severity", e.Severity == Critical || e.Severity == Warning, e.Severity)
 	known("Family", slices.Contains(Families(), e.Family), e.Family)
-	known("Scope", slices.Contains(Scopes(), e.Scope), e.Scope)
+	known("Scope", slices.Contains([]Scope{ScopeContainer, ScopeVolume, ScopeDevice, ScopeDirectory, ScopePlace}, e.Scope), e.Scope)
 	for _, search := range e.Searches {
 		known("Searches", slices.Contains(Searches(), search), search)
 	}

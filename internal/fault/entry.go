@@ -58,11 +58,6 @@ const (
 	ScopePlace Scope = "place"
 )
 
-// Scopes lists every scope. The caller owns the slice.
-func Scopes() []Scope {
-	return []Scope{ScopeContainer, ScopeVolume, ScopeDevice, ScopeDirectory, ScopePlace}
-}
-
 // OfPod reports whether the fault hurts a pod that the finding names.
 func (s Scope) OfPod() bool { return s == ScopeContainer || s == ScopeVolume }
 

@@ -23,7 +23,7 @@ func (a Absence) Covers(f Finding) bool {
 func WithoutExplained[T any](all []T, finding func(T) *Finding) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
 		f := finding(one)
-		return f.Code == StuckTermination && slices.ContainsFunc(all, func(other T) bool { return finding(other).Explains(*f) })
+		return f.Code == StuckTermination && slices.ContainsFunc(all, func(other T) bool { return finding(other).explains(*f) })
 	})
 }
 

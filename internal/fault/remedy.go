@@ -77,9 +77,9 @@ func (c *Case) commands() (list []Command) {
 // notPasted is why a line is left out.
 const notPasted = "no other line can be pasted: a name or path has control characters, or is a flag"
 
-// IsWord reports whether a text can be a word of a line to paste. A terminal acts on control characters, and not every shell has a form for
+// isWord reports whether a text can be a word of a line to paste. A terminal acts on control characters, and not every shell has a form for
 // them. A name or path with a dash in front is a flag.
-func IsWord(s string) bool {
+func isWord(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) && !strings.HasPrefix(s, "-")
 }
 
@@ -88,7 +88,7 @@ func IsWord(s string) bool {
 func (c *Case) paste(command Command, words ...string) []Command {
 	quoted := make([]any, len(words))
 	for i, w := range words {
-		if !IsWord(w) {
+		if !isWord(w) {
 			return []Command{c.byVerb()}
 		}
 		quoted[i] = Quote(w)
@@ -106,9 +106,9 @@ func (c *Case) byVerb() Command {
 	pod := f.Pod.Namespace + "/" + f.Pod.Name
 	switch {
 	case f.Details.Repair == "", c.Entry.Scope == ScopeDevice:
-	case f.Pod.Name != "" && IsWord(pod):
+	case f.Pod.Name != "" && isWord(pod):
 		return recovers(pod)
-	case f.Pod.UID != "" && IsWord(f.Pod.UID):
+	case f.Pod.UID != "" && isWord(f.Pod.UID):
 		return recovers(f.Pod.UID)
 	}
 	return Command{"shows the fault and its evidence; " + notPasted, "kubediag scan --verbose" + c.Caller.Flags, EffectNone}
@@ -272,7 +272,7 @@ func (c Caller) enter() string {
 
 // verb is a command of kubediag, whose line is the verb, with its flags and one word.
 func (c *Case) verb(command Command, flags, word string) []Command {
-	if !IsWord(word) {
+	if !isWord(word) {
 		return []Command{c.byVerb()}
 	}
 	command.Line = "kubediag " + command.Line + c.Caller.Flags + flags + " " + Quote(word)

@@ -47,8 +47,8 @@ type timeoutError struct{ cause, err error }
 func (e *timeoutError) Error() string   { return e.cause.Error() + ": " + e.err.Error() }
 func (e *timeoutError) Unwrap() []error { return []error{e.cause, e.err} }
 
-// WrapTimeout marks an error that comes after the time limit of an attempt. It then wraps ErrTimeout.
-func WrapTimeout(ctx context.Context, err error) error {
+// wrapTimeout marks an error that comes after the time limit of an attempt. It then wraps ErrTimeout.
+func wrapTimeout(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
 		return &timeoutError{cause, err}
 	}
@@ -112,5 +112,5 @@ func Call[T any](ctx context.Context, c *Calls, r processor.Request, fn func(con
 	case errors.Is(err, bounded.ErrEnded):
 		err = &PanicError{Value: err}
 	}
-	return value, WrapTimeout(ctx, err)
+	return value, wrapTimeout(ctx, err)
 }

@@ -122,7 +122,7 @@ func (e *Engine) Execute(ctx context.Context, r processor.Request, p *Plan, j Jo
 	if e.Lock != nil && slices.ContainsFunc(parts, func(p Part) bool { return !p.isDone() }) {
 		unlock, err := e.Lock(ctx)
 		if err != nil {
-			failed = fmt.Errorf("waiting for another program that repairs (create another Diagnosis when it has ended): %w", WrapTimeout(ctx, err))
+			failed = fmt.Errorf("waiting for another program that repairs (create another Diagnosis when it has ended): %w", wrapTimeout(ctx, err))
 			parts = nil
 		} else {
 			release = sync.OnceFunc(unlock)
@@ -175,7 +175,7 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 			continue
 		}
 		if ctx.Err() != nil {
-			return WrapTimeout(ctx, context.Cause(ctx)), nil
+			return wrapTimeout(ctx, context.Cause(ctx)), nil
 		}
 		end := End{Action: first + i}
 		if end.Err = e.acquire(ctx, r, p, a, &taken); end.Err == nil {

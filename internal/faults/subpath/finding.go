@@ -68,7 +68,7 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 		finding.Details.Refusal = fault.Refuse(fault.InUse, "a link in the volume that was changed since the start of the container looks the same, and "+
 			"another directory beneath a container that runs would change its data")
 	case b.Verdict != Stale:
-	case b.MayBeLastMount():
+	case b.mayBeLastMount():
 		finding.Details.Refusal = fault.Refuse(fault.InUse, "no other mount of its file system is known, and the unmount of the last one can wait "+
 			"for the server")
 		finding.Evidence = append(finding.Evidence, "it is left alone: "+finding.Details.Refusal.Text)

@@ -66,9 +66,9 @@ func (b *Bind) errno() sys.Errno {
 	return 0
 }
 
-// MayBeLastMount reports whether no other mount of the file system that was asked is known. The unmount of the last one can wait
+// mayBeLastMount reports whether no other mount of the file system that was asked is known. The unmount of the last one can wait
 // for its server, so the bind is left alone.
-func (b Bind) MayBeLastMount() bool {
+func (b Bind) mayBeLastMount() bool {
 	return b.comparison.Asked != nil && b.comparison.Asked.Volume == nil
 }
 

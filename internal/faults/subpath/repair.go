@@ -39,7 +39,7 @@ func (b *Bind) Plan(pod *corev1.Pod, found fault.Finding) (a fault.Action, refus
 	name := pod.Namespace + "/" + pod.Name
 	outlook, why := podinfo.RestartStateOf(pod, b.Container)
 	switch {
-	case b.MayBeLastMount():
+	case b.mayBeLastMount():
 		return a, fmt.Sprintf("pod %s has a stale subPath mount at %q, which is left alone: no other mount of its file system is known, and the "+
 			"unmount of the last one can wait for the server", name, b.State.Point)
 	case b.KeepsPod && b.StillRuns != "":

@@ -123,7 +123,7 @@ func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answe
 	switch bind := target.judgeState(st); {
 	case bind.Verdict != Stale:
 		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
-	case bind.MayBeLastMount():
+	case bind.mayBeLastMount():
 		return fmt.Errorf("check %q: %w: it may be the last mount of its file system", st.Point, ErrNotStale)
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// KeyList is that of the result.
-const KeyList = "collector.kubernetes.orphaned_pods.list"
+// keyList is that of the result.
+const keyList = "collector.kubernetes.orphaned_pods.list"
 
 // Collector is the processor orphanedPodCollector.
 //
@@ -40,5 +40,5 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 			result.Unjudged = append(result.Unjudged, p.RefusalReason())
 		}
 	}
-	return result, processor.AddJSON(result.Values, map[string]any{KeyList: s})
+	return result, processor.AddJSON(result.Values, map[string]any{keyList: s})
 }

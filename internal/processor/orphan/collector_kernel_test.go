@@ -24,7 +24,7 @@ func collectOrphans(t *testing.T, s *orphantest.Scene) (processor.Result, orphan
 		t.Fatal(err)
 	}
 	var survey orphan.Survey
-	if err := json.Unmarshal([]byte(result.Values[KeyList]), &survey); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[keyList]), &survey); err != nil {
 		t.Fatal(err)
 	}
 	return result, survey

@@ -18,10 +18,10 @@ import (
 
 // Keys of the results.
 const (
-	// KeyVolumes holds the volumes, as JSON: those that are broken first.
-	KeyVolumes = "collector.kubernetes.volume_health.list"
-	// KeyVolumeSurvey says in one line how much was looked at, and how much could not be.
-	KeyVolumeSurvey = "collector.kubernetes.volume_health.survey"
+	// keyVolumes holds the volumes, as JSON: those that are broken first.
+	keyVolumes = "collector.kubernetes.volume_health.list"
+	// keyVolumeSurvey says in one line how much was looked at, and how much could not be.
+	keyVolumeSurvey = "collector.kubernetes.volume_health.survey"
 )
 
 // Bounds of the list.
@@ -126,8 +126,8 @@ func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Res
 			}
 		}
 	}
-	values := map[string]string{KeyVolumeSurvey: describeSurvey(survey)}
-	err = processor.AddJSON(values, map[string]any{KeyVolumes: list})
+	values := map[string]string{keyVolumeSurvey: describeSurvey(survey)}
+	err = processor.AddJSON(values, map[string]any{keyVolumes: list})
 	return processor.Result{Values: values}, err
 }
 

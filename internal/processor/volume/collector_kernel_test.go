@@ -27,7 +27,7 @@ func TestListsARealVolume(t *testing.T) {
 		}
 		all := decodeVolumes(t, result)
 		if len(all) != 1 {
-			t.Fatalf("list %s, want the one volume", result.Values[KeyVolumes])
+			t.Fatalf("list %s, want the one volume", result.Values[keyVolumes])
 		}
 		return all[0]
 	}

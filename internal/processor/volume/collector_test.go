@@ -63,8 +63,8 @@ func collectVolumes(t *testing.T, s *fakeSurveyor, r processor.Request) ([]liste
 
 func decodeVolumes(t *testing.T, result processor.Result) (list []listedVolume) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(result.Values[KeyVolumes]), &list); err != nil {
-		t.Fatalf("list %q: %v", result.Values[KeyVolumes], err)
+	if err := json.Unmarshal([]byte(result.Values[keyVolumes]), &list); err != nil {
+		t.Fatalf("list %q: %v", result.Values[keyVolumes], err)
 	}
 	return list
 }
@@ -97,8 +97,8 @@ func TestListsEveryVolume(t *testing.T) {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
 	for _, part := range []string{"2 volumes", "1 of them broken", "30 mounts", "7 mount namespaces (kernel)", "not looked at: mnt:[9]: it went"} {
-		if !strings.Contains(result.Values[KeyVolumeSurvey], part) {
-			t.Errorf("survey %q does not say %q", result.Values[KeyVolumeSurvey], part)
+		if !strings.Contains(result.Values[keyVolumeSurvey], part) {
+			t.Errorf("survey %q does not say %q", result.Values[keyVolumeSurvey], part)
 		}
 	}
 	if !reflect.DeepEqual(s.asked, mountstate.Scope{}) {
@@ -117,7 +117,7 @@ func TestInspectsThePodAlone(t *testing.T) {
 	if want := (mountstate.Scope{PodUIDs: []string{string(pod.UID)}, Volume: "pvc-1"}); !reflect.DeepEqual(s.asked, want) {
 		t.Errorf("asked %+v, want %+v", s.asked, want)
 	}
-	if len(list) != 0 || result.Values[KeyVolumes] != "[]" || !strings.Contains(result.Values[KeyVolumeSurvey], "0 volumes") {
+	if len(list) != 0 || result.Values[keyVolumes] != "[]" || !strings.Contains(result.Values[keyVolumeSurvey], "0 volumes") {
 		t.Errorf("values %q, want an empty list that says so", result.Values)
 	}
 	request.Node = "other"
@@ -162,11 +162,11 @@ func TestListIsBounded(t *testing.T) {
 	if len(list) != maxListedVolumes || list[0].Name != "b0" || list[2].Name != "b2" || list[3].Code != "" {
 		t.Errorf("%d volumes, the first %+v", len(list), list[0])
 	}
-	if !strings.Contains(result.Values[KeyVolumeSurvey], "13 volumes are not listed") {
-		t.Errorf("survey %q", result.Values[KeyVolumeSurvey])
+	if !strings.Contains(result.Values[keyVolumeSurvey], "13 volumes are not listed") {
+		t.Errorf("survey %q", result.Values[keyVolumeSurvey])
 	}
 	var part []listedVolume
-	text := (&Collector{}).Excerpt(processor.Request{}, KeyVolumes, result.Values[KeyVolumes], 3000)
+	text := (&Collector{}).Excerpt(processor.Request{}, keyVolumes, result.Values[keyVolumes], 3000)
 	if err := json.Unmarshal([]byte(text), &part); err != nil || len(text) > 3000 || len(part) < 3 || part[2].Name != "b2" {
 		t.Errorf("excerpt of %d bytes: %d volumes, %v", len(text), len(part), err)
 	}

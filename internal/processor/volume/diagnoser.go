@@ -27,15 +27,15 @@ import (
 
 // Keys of the results. Those that hold one of several hold the first.
 const (
-	KeyDiagnoserResult  = "diagnoser.kubernetes.volume_health.result"
-	KeyDiagnoserResults = "diagnoser.kubernetes.volume_health.results"
-	KeyDiagnoserCode    = "diagnoser.kubernetes.volume_health.code"
-	KeyDiagnoserCodes   = "diagnoser.kubernetes.volume_health.codes"
-	// KeyDiagnoserList holds all that was found out about every broken volume, as JSON.
-	KeyDiagnoserList = "diagnoser.kubernetes.volume_health.list"
-	// KeyDiagnoserSharedWith are the other pods that have one of the dead file systems, as JSON. It is absent if there
+	keyDiagnoserResult  = "diagnoser.kubernetes.volume_health.result"
+	keyDiagnoserResults = "diagnoser.kubernetes.volume_health.results"
+	keyDiagnoserCode    = "diagnoser.kubernetes.volume_health.code"
+	keyDiagnoserCodes   = "diagnoser.kubernetes.volume_health.codes"
+	// keyDiagnoserList holds all that was found out about every broken volume, as JSON.
+	keyDiagnoserList = "diagnoser.kubernetes.volume_health.list"
+	// keyDiagnoserSharedWith are the other pods that have one of the dead file systems, as JSON. It is absent if there
 	// are none.
-	KeyDiagnoserSharedWith = "diagnoser.kubernetes.volume_health.shares"
+	keyDiagnoserSharedWith = "diagnoser.kubernetes.volume_health.shares"
 )
 
 // ExitAnalyzer finds out why the daemons of volumes ended: a *fusedaemon.Analyzer.
@@ -222,10 +222,10 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 	if more := len(broken) - maxBrokenVolumes; more > 0 {
 		results = append(results, fmt.Sprintf("%d more volumes of %d are broken", more, len(survey.Volumes)))
 	}
-	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserCode: codes[0]}
-	lists := map[string]any{KeyDiagnoserResults: results, KeyDiagnoserCodes: codes, KeyDiagnoserList: documents}
+	values := map[string]string{keyDiagnoserResult: results[0], keyDiagnoserCode: codes[0]}
+	lists := map[string]any{keyDiagnoserResults: results, keyDiagnoserCodes: codes, keyDiagnoserList: documents}
 	if len(shares) > 0 {
-		lists[KeyDiagnoserSharedWith] = shares
+		lists[keyDiagnoserSharedWith] = shares
 	}
 	err := processor.AddJSON(values, lists)
 	return processor.Result{Values: values, Findings: findings}, err

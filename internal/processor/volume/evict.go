@@ -49,7 +49,7 @@ func (*EvictRecoverer) Name() string { return "podEvictRecover" }
 
 // Parameters are those that it reads.
 func (*EvictRecoverer) Parameters() []string {
-	return []string{ParamEvictAllowed, ParamEvictDaemonSet, ParamEvictWaitSeconds}
+	return []string{ParamEvictAllowed, paramEvictDaemonSet, ParamEvictWaitSeconds}
 }
 
 // evictionNotAsked says how a Diagnosis allows it.
@@ -124,7 +124,7 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 		return "it has no controller, so no program would create it again; delete it and create it yourself"
 	case owner.Kind == "DaemonSet" && !daemonSets:
 		return fmt.Sprintf("DaemonSet %q would create it on this node again, with the same broken volume. "+
-			"If a new pod gets a new mount, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
+			"If a new pod gets a new mount, set %s to \"true\"", owner.Name, paramEvictDaemonSet)
 	case !allowed:
 		return repair.EvictionsNotAllowed
 	}

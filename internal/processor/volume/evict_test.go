@@ -177,7 +177,7 @@ func TestEvictPlanSaysWhatItCosts(t *testing.T) {
 		"Job":             {change: ownedBy("Job", "j"), loss: "which the Job may count as a failure"},
 		"StatefulSet":     {change: ownedBy("StatefulSet", "s"), safety: "the new pod is created after this one is gone"},
 		"DaemonSet": {
-			change: ownedBy("DaemonSet", "d"), values: map[string]string{ParamEvictDaemonSet: "true"}, safety: "runs on this node again",
+			change: ownedBy("DaemonSet", "d"), values: map[string]string{paramEvictDaemonSet: "true"}, safety: "runs on this node again",
 		},
 		"hung": {scene: func(s *evictScene) { s.findings[0].Code = fault.HungMount }, safety: "as the volume hangs, it may stay"},
 	} {
@@ -262,7 +262,7 @@ func TestEvictPlanFails(t *testing.T) {
 		"no pod named":    {Node: "n1"},
 		"no such pod":     {Node: "n1", Pod: processor.Pod{Namespace: "default", Name: "x"}},
 		"allowed, bad":    {Node: "n1", Pod: evictRequest.Pod, Values: map[string]string{ParamEvictAllowed: "1"}},
-		"daemon set, bad": {Node: "n1", Pod: evictRequest.Pod, Values: map[string]string{ParamEvictDaemonSet: "yes"}},
+		"daemon set, bad": {Node: "n1", Pod: evictRequest.Pod, Values: map[string]string{paramEvictDaemonSet: "yes"}},
 		"wait, bad":       {Node: "n1", Pod: evictRequest.Pod, Values: map[string]string{ParamEvictWaitSeconds: "3601"}},
 	} {
 		if p, err := newEvictScene(t, nil).recoverer().Plan(t.Context(), r); !processor.IsStalled(err) {
@@ -322,7 +322,7 @@ func TestEvictionIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]string{
 		"no parameter": nil, "false": {ParamEvictAllowed: "false"}, "empty": {ParamEvictAllowed: ""},
-		"another one": {ParamEvictDaemonSet: "true", ParamEvictWaitSeconds: "1"},
+		"another one": {paramEvictDaemonSet: "true", ParamEvictWaitSeconds: "1"},
 	} {
 		s, r := newEvictScene(t, nil), evictRequest
 		r.Values = values

@@ -24,14 +24,14 @@ import (
 
 // Keys of the results.
 const (
-	// KeyRebindResult describes the first mount that was replaced, KeyRebindResults all.
-	KeyRebindResult  = "recover.kubernetes.volume_rebind.result"
-	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
-	// KeyRebindRefusals names the faults that stay, and why, as JSON. It is absent if nothing was.
-	KeyRebindRefusals = "recover.kubernetes.volume_rebind.refusals"
-	// KeyRebindSharedWith are the other pods of the node that have one of the dead file systems, as JSON: nothing of
+	// keyRebindResult describes the first mount that was replaced, keyRebindResults all.
+	keyRebindResult  = "recover.kubernetes.volume_rebind.result"
+	keyRebindResults = "recover.kubernetes.volume_rebind.results"
+	// keyRebindRefusals names the faults that stay, and why, as JSON. It is absent if nothing was.
+	keyRebindRefusals = "recover.kubernetes.volume_rebind.refusals"
+	// keyRebindSharedWith are the other pods of the node that have one of the dead file systems, as JSON: nothing of
 	// theirs was changed. It is absent if there are none.
-	KeyRebindSharedWith = "recover.kubernetes.volume_rebind.shares"
+	keyRebindSharedWith = "recover.kubernetes.volume_rebind.shares"
 	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have
 	// started. It is absent if there was none, or the run did not wait.
 	KeyRebindRunningAfter = "recover.kubernetes.volume_rebind.running_after_seconds"
@@ -64,7 +64,7 @@ func (*RebindRecoverer) Name() string { return "volumeRebindRecover" }
 
 // Parameters are those that it reads.
 func (*RebindRecoverer) Parameters() []string {
-	return []string{volume.ParamVolume, ParamRebindAbort, ParamRebindBringForward, ParamRebindWaitSeconds}
+	return []string{volume.ParamVolume, paramRebindAbort, paramRebindBringForward, ParamRebindWaitSeconds}
 }
 
 func (h *RebindRecoverer) restarter() restart.Restarter {

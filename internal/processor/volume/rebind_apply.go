@@ -48,7 +48,7 @@ func (h *RebindRecoverer) apply(ctx context.Context, r processor.Request, action
 	case action.Kind != fault.Abort && action.Kind != fault.Replace && action.Kind != fault.Unmount:
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
 	case action.Kind == fault.Abort && !options.abort:
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", action.Target, ParamRebindAbort))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", action.Target, paramRebindAbort))
 	case action.Mount == nil:
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}

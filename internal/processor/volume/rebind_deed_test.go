@@ -30,7 +30,7 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	if err := json.Unmarshal([]byte(result.Values[KeyRebindResults]), &got); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[keyRebindResults]), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{

@@ -36,10 +36,10 @@ func TestForgedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.request.Values = map[string]string{ParamRebindAbort: "true"}
+	w.request.Values = map[string]string{paramRebindAbort: "true"}
 	for _, key := range []string{
 		"collector.kubernetes.volume_health.list", "diagnoser.kubernetes.volume_health.list", "collector.kubernetes.pod.detail",
-		KeyRebindResult, KeyRebindResults, "recover.kubernetes.volume_rebind.target", "recover.kubernetes.volume_rebind.source",
+		keyRebindResult, keyRebindResults, "recover.kubernetes.volume_rebind.target", "recover.kubernetes.volume_rebind.source",
 	} {
 		w.request.Values[key] = string(lie)
 	}
@@ -103,7 +103,7 @@ func TestForgedActions(t *testing.T) {
 		"the container's as ours": inOwnNamespace(*plan.Actions[1].Mount, good.Mount.Namespace),
 	} {
 		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
-			w.request.Values = map[string]string{ParamRebindAbort: "true"}
+			w.request.Values = map[string]string{paramRebindAbort: "true"}
 			a := fault.Action{Kind: kind, Target: w.Point, Mount: &m, For: good.For}
 			if done, err := w.healer.apply(t.Context(), w.request, a, w.healer.Inspector.Open()); !processor.IsStalled(err) {
 				t.Errorf("%s of %s: %+v, %v, want a refusal", kind, name, done, err)
@@ -175,23 +175,23 @@ func TestPlanThatIsOutOfDate(t *testing.T) {
 func TestAbortsWhenAsked(t *testing.T) {
 	w := newRebindScene(t)
 	w.Stop()
-	w.request.Values = map[string]string{ParamRebindAbort: "true"}
+	w.request.Values = map[string]string{paramRebindAbort: "true"}
 	plan := w.planRepair(t)
 	if len(plan.Actions) == 0 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Lossless {
 		t.Fatalf("plan %+v", plan)
 	}
 	w.request.Values = nil
-	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
+	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), paramRebindAbort) {
 		t.Errorf("nobody asks any more: %v", err)
 	}
-	w.request.Values = map[string]string{ParamRebindAbort: "true"}
+	w.request.Values = map[string]string{paramRebindAbort: "true"}
 	for i, done := range append(w.applyActions(t, plan.Actions[:1]), w.applyActions(t, plan.Actions[:1])...) {
 		if done.Already != (i > 0) {
 			t.Errorf("abort %d: %+v", i, done)
 		}
 	}
 	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
-	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") {
+	if err != nil || !strings.Contains(result.Values[keyRebindResult], "aborted the connection") {
 		t.Errorf("values %q, %v", result.Values, err)
 	}
 	for _, f := range result.Findings {

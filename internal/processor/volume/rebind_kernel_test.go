@@ -96,15 +96,15 @@ func TestHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expectRepaired(t, "new")
-	if !strings.Contains(result.Values[KeyRebindResult], "replaced the mount at") || result.Values[KeyRebindRefusals] != "" {
+	if !strings.Contains(result.Values[keyRebindResult], "replaced the mount at") || result.Values[keyRebindRefusals] != "" {
 		t.Errorf("values %q", result.Values)
 	}
 	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || result.Findings[0].Code != fault.DisconnectedFUSE {
 		t.Errorf("findings %+v", result.Findings)
 	}
 	// The other pod is told of, and is as dead as before.
-	if !strings.Contains(result.Values[KeyRebindSharedWith], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
-		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyRebindSharedWith], w.ReadHost(other))
+	if !strings.Contains(result.Values[keyRebindSharedWith], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
+		t.Errorf("shares %s; at the other pod's place: %s", result.Values[keyRebindSharedWith], w.ReadHost(other))
 	}
 	if p := w.planRepair(t); !strings.Contains(p.NotApplicable, "no broken volume") {
 		t.Errorf("once more: %+v", p)

@@ -12,11 +12,11 @@ import (
 
 // Parameters. They choose how, never what.
 const (
-	// ParamRebindAbort is "true" or "false" (default): whether the connection of a volume that hangs may be aborted, by
+	// paramRebindAbort is "true" or "false" (default): whether the connection of a volume that hangs may be aborted, by
 	// which what was written there and not stored is lost for every pod that has the file system.
-	ParamRebindAbort = "param.recover.kubernetes.volume_rebind.abort"
-	// ParamRebindBringForward is "true" (default) or "false".
-	ParamRebindBringForward = "param.recover.kubernetes.volume_rebind.bring_forward"
+	paramRebindAbort = "param.recover.kubernetes.volume_rebind.abort"
+	// paramRebindBringForward is "true" (default) or "false".
+	paramRebindBringForward = "param.recover.kubernetes.volume_rebind.bring_forward"
 	// ParamRebindWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 120, and never
 	// longer than the operation has time.
 	ParamRebindWaitSeconds = "param.recover.kubernetes.volume_rebind.wait_seconds"
@@ -32,10 +32,10 @@ type rebindOptions struct {
 const defaultRebindWait = 2 * time.Minute
 
 func rebindOptionsOf(values map[string]string) (rebindOptions, error) {
-	abort, err := processor.ParseBool(values, ParamRebindAbort, false)
+	abort, err := processor.ParseBool(values, paramRebindAbort, false)
 	if err != nil {
 		return rebindOptions{}, err
 	}
-	o, err := restart.Keys{BringForward: ParamRebindBringForward, WaitSeconds: ParamRebindWaitSeconds, Wait: defaultRebindWait}.Options(values)
+	o, err := restart.Keys{BringForward: paramRebindBringForward, WaitSeconds: ParamRebindWaitSeconds, Wait: defaultRebindWait}.Options(values)
 	return rebindOptions{Options: o, abort: abort}, err
 }

@@ -183,12 +183,12 @@ func TestRepairsWhatCanBeRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := result.Values[KeyRebindResult]; text != `replaced the mount at "/p/pvc-a", which was broken by DisconnectedFUSE: is alive; left alone: `+
+	if text := result.Values[keyRebindResult]; text != `replaced the mount at "/p/pvc-a", which was broken by DisconnectedFUSE: is alive; left alone: `+
 		`the mount of pvc-b stays: nothing is staged` {
 		t.Errorf("result %q", text)
 	}
-	if !strings.Contains(result.Values[KeyRebindResults], `container \"app\"`) || result.Values[KeyRebindSharedWith] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
-		!strings.Contains(result.Values[KeyRebindRefusals], "pvc-b") || result.Values[KeyRebindRunningAfter] != "" {
+	if !strings.Contains(result.Values[keyRebindResults], `container \"app\"`) || result.Values[keyRebindSharedWith] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
+		!strings.Contains(result.Values[keyRebindRefusals], "pvc-b") || result.Values[KeyRebindRunningAfter] != "" {
 		t.Errorf("values %q", result.Values)
 	}
 	var states []string
@@ -248,7 +248,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 	w := newRebindWorld()
 	action := w.breakVolume("pvc-a")
 	w.request.Values = map[string]string{
-		volume.ParamVolume: "pvc-a", ParamRebindAbort: "true",
+		volume.ParamVolume: "pvc-a", paramRebindAbort: "true",
 		"diagnoser.kubernetes.volume_health.list": `[{"pod":{"uid":"other"},"point":"/etc","source":{"path":"/root"}}]`,
 		"collector.kubernetes.pod.detail":         `{"metadata":{"uid":"other"}}`, "pod.name": "other", "device": "0:1",
 	}
@@ -265,7 +265,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 	}
 	abort := plan.Actions[0]
 	abort.Kind = fault.Abort
-	if _, err := w.healer.apply(t.Context(), w.request, abort, w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) || len(w.applied) > 0 {
+	if _, err := w.healer.apply(t.Context(), w.request, abort, w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), paramRebindAbort) || len(w.applied) > 0 {
 		t.Errorf("an abort that nobody asks for: %v", err)
 	}
 	// The pod's UID is that of the pod as it is, whatever the plan was made for.
@@ -283,7 +283,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	for key, value := range map[string]string{ParamRebindAbort: "yes", ParamRebindBringForward: "1", ParamRebindWaitSeconds: "soon"} {
+	for key, value := range map[string]string{paramRebindAbort: "yes", paramRebindBringForward: "1", ParamRebindWaitSeconds: "soon"} {
 		w := newRebindWorld()
 		w.request.Values = map[string]string{key: value}
 		_, planned := w.healer.Plan(t.Context(), w.request)
@@ -296,7 +296,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	w := newRebindWorld()
-	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, ParamRebindAbort: {Kind: fault.Abort}} {
+	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, paramRebindAbort: {Kind: fault.Abort}} {
 		if _, err := w.healer.apply(t.Context(), w.request, a, w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("action %+v: %v", a, err)
 		}
@@ -335,7 +335,7 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 	a := w.breakVolume("a")
 	a.Kind, a.Loss = fault.Abort, "data in flight"
 	w.plans["a"] = plannedRepair{actions: []fault.Action{a}, refusals: []string{"no source"}}
-	w.request.Values = map[string]string{ParamRebindAbort: "true"}
+	w.request.Values = map[string]string{paramRebindAbort: "true"}
 	plan := throughJournal(t, w.planRepair(t))
 	if len(plan.Actions) != 1 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Loss != "data in flight" || len(plan.Findings) > 0 {
 		t.Fatalf("plan %+v", plan)
@@ -344,7 +344,7 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 		t.Errorf("apply: %v, %+v", err, w.applied)
 	}
 	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
-	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
+	if err != nil || !strings.Contains(result.Values[keyRebindResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
 		t.Errorf("result %+v, %v", result, err)
 	}
 }
@@ -393,7 +393,7 @@ func TestBringsTheStartForward(t *testing.T) {
 	if err != nil || result.Values[KeyRebindRunningAfter] == "" || !result.Findings[0].Healed {
 		t.Errorf("a container that runs: %+v, %v", result, err)
 	}
-	w.request.Values = map[string]string{ParamRebindBringForward: "false"}
+	w.request.Values = map[string]string{paramRebindBringForward: "false"}
 	w.pods.Set(failing)
 	if p := w.planRepair(t); len(p.Actions) != 1 {
 		t.Errorf("actions %+v, want no removal that is not wanted", p.Actions)

@@ -117,16 +117,16 @@ func describeReplaced(action fault.Action, done fault.Applied) string {
 
 // resultValues are the results by key.
 func (m rebindState) resultValues(results []string) (map[string]string, error) {
-	values := map[string]string{KeyRebindResult: results[0]}
+	values := map[string]string{keyRebindResult: results[0]}
 	if len(m.Refusals) > 0 {
-		values[KeyRebindResult] += "; left alone: " + processor.JoinReasons(m.Refusals, maxReasons)
+		values[keyRebindResult] += "; left alone: " + processor.JoinReasons(m.Refusals, maxReasons)
 	}
-	lists := map[string]any{KeyRebindResults: results}
+	lists := map[string]any{keyRebindResults: results}
 	if len(m.Refusals) > 0 {
-		lists[KeyRebindRefusals] = m.Refusals
+		lists[keyRebindRefusals] = m.Refusals
 	}
 	if len(m.SharedWith) > 0 {
-		lists[KeyRebindSharedWith] = m.SharedWith
+		lists[keyRebindSharedWith] = m.SharedWith
 	}
 	return values, processor.AddJSON(values, lists)
 }
