@@ -119,10 +119,10 @@ func metadataOf(pod *corev1.Pod) metav1.ObjectMeta {
 
 // containerOf keeps of a container its name, its mounts and how it is restarted.
 func containerOf(pod *corev1.Pod, c corev1.EphemeralContainerCommon) corev1.EphemeralContainerCommon {
-	mounts := slices.Clone(c.VolumeMounts)
+	mounts, names := slices.Clone(c.VolumeMounts), podinfo.SubPathNames(pod, c.Name)
 	for i := range mounts {
 		if m := &mounts[i]; m.SubPath == "" && m.SubPathExpr != "" {
-			m.SubPath = podinfo.SubPathName(pod, podinfo.SubPathMount{Container: c.Name, Index: i, Mount: *m})
+			m.SubPath = names(*m)
 		}
 	}
 	return corev1.EphemeralContainerCommon{

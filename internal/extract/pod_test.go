@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/growthtest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/podstatus"
@@ -215,4 +216,24 @@ func TestPodThatGoesIsKept(t *testing.T) {
 	if kept := Pod(pod); !Large(kept) {
 		t.Error("all of a pod is kept that has ended and stays")
 	}
+}
+
+// TestVariablesOfAPodAreBounded: a tenant may give a pod as many variables as mounts, each of which needs them, and a variable that has the one before
+// twice. Neither the time nor the memory of the cache grows with their square.
+func TestVariablesOfAPodAreBounded(t *testing.T) {
+	t.Parallel()
+	growthtest.Check(t, 500, func(n int) func() {
+		var c corev1.Container
+		c.Name, c.Env = "c", []corev1.EnvVar{{Name: "A0", Value: "x"}}
+		for i := range n {
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("A", i+1), Value: fmt.Sprintf("$(A%d)$(A%[1]d)", i)})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "v", SubPathExpr: fmt.Sprintf("$(A%d)", i)})
+		}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
+		return func() {
+			if kept := Pod(pod).Spec.Containers; len(kept) > 0 && (kept[0].VolumeMounts[1].SubPath != "xx" || kept[0].VolumeMounts[n-1].SubPath != "") {
+				t.Errorf("mounts are kept as %+v and %+v", kept[0].VolumeMounts[1], kept[0].VolumeMounts[n-1])
+			}
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -14,23 +15,35 @@ import (
 // SubPathName returns the subPath of a mount in the pod's spec, with its variables expanded as the kubelet does. It is empty
 // if a variable is not known, or the kubelet would refuse the result.
 func SubPathName(pod *corev1.Pod, w SubPathMount) string {
-	name := w.Mount.SubPath
-	if name == "" {
-		c, ok := findContainer(pod, w.Container)
-		if !ok {
+	return SubPathNames(pod, w.Container)(w.Mount)
+}
+
+// SubPathNames is SubPathName for all mounts of a container, whose variables are expanded once.
+func SubPathNames(pod *corev1.Pod, container string) func(m corev1.VolumeMount) string {
+	env := sync.OnceValue(func() map[string]string {
+		if c, ok := findContainer(pod, container); ok {
+			return environment(pod, c.env)
+		}
+		return nil
+	})
+	return func(m corev1.VolumeMount) string {
+		name := m.SubPath
+		if name == "" {
+			known := env()
+			if known == nil {
+				return ""
+			}
+			name, _ = expand(m.SubPathExpr, func(key string) (string, bool) { return known[key], known[key] != "" })
+		}
+		if path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), "..") {
 			return ""
 		}
-		env := environment(pod, c.env)
-		name, _ = expand(w.Mount.SubPathExpr, func(key string) (string, bool) { return env[key], env[key] != "" })
+		return name
 	}
-	if path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), "..") {
-		return ""
-	}
-	return name
 }
 
 // environment returns the variables of a container whose values the pod gives. The kubelet has more: the variables of services,
-// ConfigMaps and Secrets. So a value that refers to an unknown variable is not known either.
+// ConfigMaps and Secrets. So a value that refers to an unknown variable is not known either, nor is one that is too long for a path.
 func environment(pod *corev1.Pod, list []corev1.EnvVar) map[string]string {
 	env := map[string]string{}
 	known := func(key string) (string, bool) {
@@ -52,24 +65,32 @@ func environment(pod *corev1.Pod, list []corev1.EnvVar) map[string]string {
 	return env
 }
 
+// maxExpanded is the length of the longest path that the kernel takes. Without a bound, forty variables that have the one before twice each have
+// more than any machine's memory.
+const maxExpanded = 4096
+
 // expand replaces $(NAME) in text, and $$ by a single $. Any other text behind a $ stays as it is. ok is false if
-// value does not know a name.
+// value does not know a name, or if the result is longer than a path.
 func expand(text string, value func(name string) (string, bool)) (expanded string, ok bool) {
 	var b strings.Builder
-	for {
+	last := strings.LastIndexByte(text, ')') // it closes all that is open before it
+	for end := len(text); ; {
 		plain, rest, found := strings.Cut(text, "$")
+		if b.Len()+len(plain) > maxExpanded {
+			return "", false
+		}
 		b.WriteString(plain)
 		if !found {
 			return b.String(), true
 		}
-		name, after, closed := strings.Cut(rest, ")")
 		switch {
 		case strings.HasPrefix(rest, "$"):
 			b.WriteByte('$')
 			text = rest[1:]
-		case strings.HasPrefix(rest, "(") && closed:
+		case strings.HasPrefix(rest, "(") && end-len(rest) < last:
+			name, after, _ := strings.Cut(rest, ")")
 			v, ok := value(name[1:])
-			if !ok {
+			if !ok || b.Len()+len(v) > maxExpanded {
 				return "", false
 			}
 			b.WriteString(v)

@@ -4,11 +4,13 @@
 package podinfo
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/growthtest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 )
 
@@ -146,12 +148,30 @@ func FuzzExpand(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		growthtest.Text(t, 1<<13, text, func(text string) { expand(text, func(string) (string, bool) { return "v", true }) })
 		got, ok := expand(text, func(string) (string, bool) { return "v", true })
-		if !ok || len(got) > len(text) {
+		if !ok && len(text) <= maxExpanded || len(got) > len(text) {
 			t.Errorf("%q is expanded to %q, %v", text, got, ok)
 		}
-		if !strings.Contains(text, "$") && got != text {
+		if !strings.Contains(text, "$") && ok && got != text {
 			t.Errorf("%q became %q", text, got)
 		}
 	})
+}
+
+// TestVariablesDoNotExplode has each variable have the one before twice: the last one would have more bytes than any memory, in the agent that keeps
+// the pod and in the manager, before the kubelet sees it. A name that is as long as a path is still known.
+func TestVariablesDoNotExplode(t *testing.T) {
+	t.Parallel()
+	pod := knownPod()
+	for i := range 64 {
+		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprint("A", i+1), Value: fmt.Sprintf("$(A%d)$(A%[1]d)", i)})
+	}
+	pod.Spec.Containers[0].Env = append([]corev1.EnvVar{{Name: "A0", Value: "x"}}, pod.Spec.Containers[0].Env...)
+	names := SubPathNames(pod, "app")
+	for expr, want := range map[string]string{"$(A1)": "xx", "$(A12)": strings.Repeat("x", maxExpanded), "$(A13)": "", "$(A64)": "", "a/$(A12)": ""} {
+		if got := names(corev1.VolumeMount{SubPathExpr: expr}); got != want {
+			t.Errorf("%s has %d bytes, want %d", expr, len(got), len(want))
+		}
+	}
 }

@@ -68,14 +68,15 @@ func (e lostEntry) describe(volume, dir string) string {
 
 // mountsEntry reports whether the container mounts the whole volume, that entry, or one below it.
 func (c containerSources) mountsEntry(volume, entry string) bool {
-	for i, m := range podinfo.VolumeMounts(c.pod, c.name) {
+	names := podinfo.SubPathNames(c.pod, c.name)
+	for _, m := range podinfo.VolumeMounts(c.pod, c.name) {
 		if m.Name != volume {
 			continue
 		}
 		if m.SubPath == "" && m.SubPathExpr == "" {
 			return true
 		}
-		name := podinfo.SubPathName(c.pod, podinfo.SubPathMount{Container: c.name, Index: i, Mount: m})
+		name := names(m)
 		if first, _, _ := strings.Cut(path.Clean(name), "/"); first == entry || first == "." && name != "" {
 			return true
 		}
