@@ -323,9 +323,6 @@ func (s *scenery) check(t *testing.T, c caller, v verbCall, r *result) {
 // deviceLine begins what holders says of a device.
 var deviceLine = regexp.MustCompile(`^(/dev/\S+) \(`)
 
-// strangersWait is said if a process did not answer. The scenery has none: tests of other packages stop theirs for seconds.
-var strangersWait = regexp.MustCompile(`waited up to \S+ for process \d+ \(kubelet\), in vain|they do not answer: see what these processes wait for: ps`)
-
 func (s *scenery) judge(t *testing.T, c caller, v verbCall, said string) {
 	t.Helper()
 	text := strings.TrimPrefix(said, "! ")

@@ -50,11 +50,11 @@ type tier struct {
 // depend on their files alone, so the result of an unchanged package comes from Go's cache. Tests of the kernel and cluster
 // tiers wait more than they work: two packages run at once, and several clusters.
 var tiers = []tier{
-	{name: "unit", args: []string{"-timeout=15m"}},
+	{name: "unit", args: []string{"-timeout=30m"}},
 	{name: "fuzz", fuzz: true, args: []string{"-count=1", "-timeout=2m"}},
-	{name: "api", tag: "api", args: []string{"-count=1", "-timeout=20m"}, calls: 2},
-	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=15m"}, calls: 2},
-	{name: "ceph", tag: "ceph", args: []string{"-count=1", "-timeout=15m"}},
+	{name: "api", tag: "api", args: []string{"-count=1", "-timeout=30m"}, calls: 2},
+	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=30m"}, calls: 2},
+	{name: "ceph", tag: "ceph", args: []string{"-count=1", "-timeout=30m"}},
 	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m", "-parallel=6"}},
 	{name: "release", tag: "release", args: []string{"-count=1", "-timeout=60m"}},
 	{name: "kernels", tag: "kernel", args: []string{"-count=1"}},

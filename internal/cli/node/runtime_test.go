@@ -143,6 +143,7 @@ func TestRunningContainersHaveATimeOfTheirOwn(t *testing.T) {
 		if _, err := r.Running(t.Context(), func(string) bool { return true }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("running containers: %v, want the deadline", err)
 		}
+		synctest.Wait() // the call that was given up has read how long it takes
 		fake.takes = nameTimeout / 3
 		if all, err := r.Sandboxes(t.Context()); err != nil || len(all) != 1 || len(r.coverageGaps()) > 0 {
 			t.Errorf("sandboxes %v, %v, gaps %q", all, err, r.coverageGaps())
