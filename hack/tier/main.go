@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command tier runs the tests of one tier and closes with a line that counts them:
+// Command tier runs the tests of one tier, and closes with a line that counts them. For example:
 //
 //	unit: 120 passed, 0 failed, 0 skipped
 //

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command vm boots a kernel in a virtual machine and runs a program there, to look at something by hand:
+// Command vm boots a kernel in a virtual machine and runs a program there, to look at something by hand. For example:
 //
 //	go run ./test/vm/cmd/vm -kernel 5.10 -packages strace,nfs-kernel-server sh -c 'uname -a; mount'
 //
