@@ -78,7 +78,7 @@ func TestEveryPlaceKnowsEveryFault(t *testing.T) {
 func TestAddedFaultIsMissed(t *testing.T) {
 	t.Parallel()
 	example := fault.Known()[0]
-	example.Code = "Example"
+	example.Code = "AddedFault"
 	added := append(slices.Clone(fault.Known()), example)
 	page := content(t, "docs/adding-a-fault.md")
 	for i, place := range handPlaces {

@@ -67,7 +67,7 @@ func TestRules(t *testing.T) {
 func TestEveryListNamesAddedCode(t *testing.T) {
 	t.Parallel()
 	example := fault.Known()[0]
-	example.Code = "Example"
+	example.Code = "AddedFault"
 	example.Searches = fault.Searches()
 	known, err := faultFiles(root, fault.Known())
 	if err != nil {

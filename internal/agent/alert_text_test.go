@@ -172,8 +172,8 @@ func TestTextsOfAlerts(t *testing.T) {
 func TestAddedFaultIsCounted(t *testing.T) {
 	t.Parallel()
 	kinds := []fault.ActionKind{fault.Evict}
-	known := append(slices.Clone(fault.Known()), fault.Entry{Code: "Example", Actions: kinds})
-	if got := countedActions(known)["Example"]; !slices.Equal(got, kinds) {
+	known := append(slices.Clone(fault.Known()), fault.Entry{Code: "AddedFault", Actions: kinds})
+	if got := countedActions(known)["AddedFault"]; !slices.Equal(got, kinds) {
 		t.Errorf("counted %q", got)
 	}
 }

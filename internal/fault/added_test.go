@@ -12,13 +12,13 @@ import (
 func TestAddedFaultHasItsOwnAdvice(t *testing.T) {
 	t.Parallel()
 	example := Entry{
-		Code: "Example", Impact: always(ImpactCleanup), Fact: always("it is an example"), NoPlan: "nothing: an example", Next: "read on",
+		Code: "AddedFault", Impact: always(ImpactCleanup), Fact: always("it is an example"), NoPlan: "nothing: an example", Next: "read on",
 		Ways: map[ActionKind]Way{Detach: {always("it can"), always("detach the example")}},
 		At:   map[Place]Remedy{PlaceDevice: {NewPod: true, Commands: commands((*Case).showErrors)}},
 	}
 	known := append(slices.Clone(Known()), example)
 	for _, place := range append(Places(), PlaceUnknown) {
-		f := Finding{Code: "Example", Pod: Pod{Namespace: "n", Name: "p"}, Mount: Mount{FSType: "fuse", Device: "0:9", Point: "/p"}}
+		f := Finding{Code: "AddedFault", Pod: Pod{Namespace: "n", Name: "p"}, Mount: Mount{FSType: "fuse", Device: "0:9", Point: "/p"}}
 		f.Details = Details{Place: place, PodState: PodWanted, Workload: Workload{"StatefulSet", "web"}, Daemon: &Process{PID: 7}, HeldBy: &Process{PID: 8}}
 		a, at := known.Advise(f, Caller{}), place == PlaceDevice
 		if a.Impact != ImpactCleanup || a.Summary != "it is an example" || a.Plan != "nothing: an example" || (len(a.Commands) == 1) != at {
@@ -32,7 +32,7 @@ func TestAddedFaultHasItsOwnAdvice(t *testing.T) {
 			t.Errorf("at %q, repaired: %+v", place, a)
 		}
 	}
-	if a := Known().Advise(Finding{Code: "Example"}, Caller{}); a.Heal != HealPerson || len(a.Commands) > 0 || Known().EvictionHelps(Finding{Code: "Example"}) {
+	if a := Known().Advise(Finding{Code: "AddedFault"}, Caller{}); a.Heal != HealPerson || len(a.Commands) > 0 || Known().EvictionHelps(Finding{Code: "AddedFault"}) {
 		t.Errorf("a code that the catalogue does not have: %+v", a)
 	}
 }

@@ -24,7 +24,7 @@ func TestCatalogueIsComplete(t *testing.T) {
 			t.Errorf("lookup of %q gives %+v", e.Code, found)
 		}
 		for _, problem := range problemsOf(e) {
-			t.Errorf("%s in internal/fault/catalogue.go: %s", e.Code, problem)
+			t.Errorf("the entry of %s: %s", e.Code, problem)
 		}
 	}
 	if _, ok := entries.Lookup("NoSuchFault"); ok {

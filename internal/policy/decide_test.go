@@ -238,15 +238,15 @@ func TestProblems(t *testing.T) {
 // TestAddedFaultIsSelected: a code that the catalogue has is no problem, and a policy without codes selects it.
 func TestAddedFaultIsSelected(t *testing.T) {
 	t.Parallel()
-	known := append(slices.Clone(fault.Known()), fault.Entry{Code: "Example"})
-	named := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Mode: v1.RecoveryObserve, FaultCodes: []string{"Example"}}}
+	known := append(slices.Clone(fault.Known()), fault.Entry{Code: "AddedFault"})
+	named := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Mode: v1.RecoveryObserve, FaultCodes: []string{"AddedFault"}}}
 	if problems := Compile(named, known).Problems; len(problems) > 0 {
 		t.Errorf("problems %v", problems)
 	}
 	if len(Compile(named, fault.Known()).Problems) == 0 {
 		t.Error("a code that the catalogue does not have is no problem")
 	}
-	if codes := Compile(&v1.RecoveryPolicy{}, known).codes(); !slices.Contains(codes, "Example") {
+	if codes := Compile(&v1.RecoveryPolicy{}, known).codes(); !slices.Contains(codes, "AddedFault") {
 		t.Errorf("a policy without codes selects %q", codes)
 	}
 }

@@ -95,8 +95,8 @@ func TestFaultsOfOrphans(t *testing.T) {
 func TestAddedFaultIsWatched(t *testing.T) {
 	t.Parallel()
 	for _, s := range fault.Searches() {
-		known := append(slices.Clone(fault.Known()), fault.Entry{Code: "Example", Searches: []fault.Search{s}})
-		if !slices.Contains(Codes(known), "Example") {
+		known := append(slices.Clone(fault.Known()), fault.Entry{Code: "AddedFault", Searches: []fault.Search{s}})
+		if !slices.Contains(Codes(known), "AddedFault") {
 			t.Errorf("found by %s, and not watched", s)
 		}
 	}
