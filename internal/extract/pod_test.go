@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/growthtest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/podstatus"
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 // field is a variable of the downward API.
@@ -221,7 +221,6 @@ func TestPodThatGoesIsKept(t *testing.T) {
 // TestVariablesOfAPodAreBounded: a tenant may give a pod as many variables as mounts, each of which needs them, and a variable that has the one before
 // twice. Neither the time nor the memory of the cache grows with their square.
 func TestVariablesOfAPodAreBounded(t *testing.T) {
-	t.Parallel()
 	growthtest.Check(t, 500, func(n int) func() {
 		var c corev1.Container
 		c.Name, c.Env = "c", []corev1.EnvVar{{Name: "A0", Value: "x"}}

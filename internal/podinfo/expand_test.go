@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/growthtest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 func TestExpand(t *testing.T) {
