@@ -245,6 +245,41 @@ func TestStoppedAgentGoesOnLater(t *testing.T) {
 	}
 }
 
+// TestChangedSpecDoesNotGoOn: while the agent is down, the author of a Diagnosis has it name another pod, of a namespace in which the author has
+// no rights. API servers before 1.25 do not refuse that.
+func TestChangedSpecDoesNotGoOn(t *testing.T) {
+	t.Parallel()
+	installDefault(t)
+	env := apitest.StartOld(t)
+	n := newTestNode(t, "changed", env.Config)
+	blocked := make(chan struct{}, 1)
+	slow := newExternal(t, func(ctx context.Context, call int) {
+		if call == 1 {
+			blocked <- struct{}{}
+			<-ctx.Done()
+		}
+	})
+	createOperations(t, env, "changed", slow.URL+"/slow")
+	p := createPod(t, env, "changed-pod", n.name)
+	n.startAgent(t)
+	d := n.diagnosis("changed", "changed")
+	d.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
+	n.bind(t, env, d)
+	<-blocked
+	n.stopAgent(t)
+	d = readDiagnosis(t, env, d)
+	d.Spec.PodReference = &v1.PodReference{Namespace: "kube-system", Name: "another"}
+	if err := env.Client.Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	n.startAgent(t)
+	d = awaitPhase(t, env, d, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	if c == nil || c.Reason != v1.ReasonInvalid || !strings.HasPrefix(c.Message, "spec: it was changed after the agent") || slow.count() != 1 {
+		t.Errorf("complete %+v, %d calls", c, slow.count())
+	}
+}
+
 func TestDeletedDiagnosisStops(t *testing.T) {
 	t.Parallel()
 	env := installDefault(t)

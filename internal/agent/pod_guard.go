@@ -20,7 +20,7 @@ import (
 )
 
 // podGuard is a runner that takes only Diagnoses whose pod is on this node, and in a namespace that their author may repair. The manager
-// checked that when it bound them. Since then the pod may have gone, and another user may have set the label by which a Diagnosis comes here.
+// checked that when it bound them. Since then the pod may have gone, and another user may have changed the Diagnosis.
 type podGuard struct {
 	runner
 	pods     *nodePods
@@ -31,11 +31,7 @@ type podGuard struct {
 
 // Run runs a Diagnosis, or refuses it before anything runs.
 func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
-	ref := diagnosis.Spec.PodReference
-	if ref == nil || meta.IsStatusConditionTrue(diagnosis.Status.Conditions, v1.ConditionAccepted) {
-		return g.runner.Run(ctx, diagnosis)
-	}
-	reason, message, err := g.check(ctx, diagnosis, ref)
+	reason, message, err := g.check(ctx, diagnosis)
 	if err != nil {
 		return diagnosis, err
 	}
@@ -63,8 +59,16 @@ func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagno
 	return diagnosis, nil
 }
 
-// check says why a Diagnosis cannot run here; no reason if it can.
-func (g *podGuard) check(ctx context.Context, d *v1.Diagnosis, ref *v1.PodReference) (reason, message string, err error) {
+// check says why a Diagnosis cannot run here; no reason if it can. One that was accepted goes on without its pod, but not with another spec: API
+// servers before 1.25 let its author change the pod, and the steps that are done were about the first one.
+func (g *podGuard) check(ctx context.Context, d *v1.Diagnosis) (reason, message string, err error) {
+	ref, accepted := d.Spec.PodReference, meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted)
+	switch {
+	case accepted != nil && accepted.Status == metav1.ConditionTrue && accepted.ObservedGeneration != d.Generation:
+		return v1.ReasonInvalid, fmt.Sprintf("spec: it was changed after the agent on node %s accepted the Diagnosis. Create another one", g.pods.node), nil
+	case accepted != nil && accepted.Status == metav1.ConditionTrue, ref == nil:
+		return "", "", nil
+	}
 	if why, err := g.rights.Refusal(ctx, d); err != nil || why != "" {
 		return v1.ReasonPodInOtherNamespace, why, err
 	}
