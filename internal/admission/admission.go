@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/policy"
 	"kubediag.org/kubediag/internal/manifests"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // policyName is that of the policy that asks for the rights of a Diagnosis, and of its binding.
@@ -39,7 +41,10 @@ func (r *Rights) Refusal(ctx context.Context, d *v1.Diagnosis) (string, error) {
 	if ref == nil || ref.Namespace == d.Namespace || d.Namespace == r.Namespace {
 		return "", nil
 	}
-	absent, err := r.absent(ctx)
+	absent, since, err := r.absent(ctx)
+	if err == nil && absent == "" && d.CreationTimestamp.Time.Before(since) {
+		absent = "the policy is in force only since " + printable.Time(since)
+	}
 	if err != nil || absent == "" {
 		return "", err
 	}
@@ -47,27 +52,31 @@ func (r *Rights) Refusal(ctx context.Context, d *v1.Diagnosis) (string, error) {
 		"there: %s. Create the Diagnosis in namespace %s", ref.Namespace, ref.Name, absent, ref.Namespace), nil
 }
 
-// absent says why the policy is not in force; empty: it is.
-func (r *Rights) absent(ctx context.Context) (string, error) {
+// absent says why the policy is not in force; empty: it is, and since when. The API server does not ask about older objects.
+func (r *Rights) absent(ctx context.Context) (why string, since time.Time, err error) {
 	want, err := shippedPolicy()
 	if err != nil {
-		return "", err
+		return "", since, err
 	}
 	var have admissionv1.ValidatingAdmissionPolicy
 	if absent, err := r.readNamed(ctx, "ValidatingAdmissionPolicy", &have); err != nil || absent != "" {
-		return absent, err
+		return absent, since, err
 	}
 	if !policy.Same(want, have) || have.Spec.FailurePolicy != nil && *have.Spec.FailurePolicy != admissionv1.Fail {
-		return "ValidatingAdmissionPolicy " + policyName + " is not that of this release: apply config/policy/diagnosis-rights.yaml", nil
+		return "ValidatingAdmissionPolicy " + policyName + " is not that of this release: apply config/policy/diagnosis-rights.yaml", since, nil
 	}
 	var binding admissionv1.ValidatingAdmissionPolicyBinding
 	if absent, err := r.readNamed(ctx, "ValidatingAdmissionPolicyBinding", &binding); err != nil || absent != "" {
-		return absent, err
+		return absent, since, err
 	}
 	if s := binding.Spec; s.PolicyName != policyName || s.MatchResources != nil || !slices.Contains(s.ValidationActions, admissionv1.Deny) {
-		return "ValidatingAdmissionPolicyBinding " + policyName + " does not deny all that its policy refuses", nil
+		return "ValidatingAdmissionPolicyBinding " + policyName + " does not deny all that its policy refuses", since, nil
 	}
-	return "", nil
+	since = have.CreationTimestamp.Time
+	if b := binding.CreationTimestamp.Time; b.After(since) {
+		since = b
+	}
+	return "", since, nil
 }
 
 // readNamed reads the object of a kind that has the name of the policy, or says why there is none to be seen.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,6 +44,16 @@ func installed(t *testing.T) (*admissionv1.ValidatingAdmissionPolicy, *admission
 func about(namespace, podNamespace string) *v1.Diagnosis {
 	d := &v1.Diagnosis{}
 	d.Namespace, d.Spec.PodReference = namespace, &v1.PodReference{Namespace: podNamespace, Name: "web"}
+	return d
+}
+
+// at is a time, in seconds after noon.
+func at(second int) metav1.Time { return metav1.Date(2026, 11, 26, 12, 0, second, 0, time.UTC) }
+
+// createdAt is a Diagnosis of a pod in another namespace.
+func createdAt(second int) *v1.Diagnosis {
+	d := about("a", "b")
+	d.CreationTimestamp = at(second)
 	return d
 }
 
@@ -118,6 +129,18 @@ func TestPodsOfOtherNamespaces(t *testing.T) {
 			m.ResourceRules[0].Scope = new(admissionv1.AllScopes)
 			return []client.Object{p, b}
 		}},
+		"older than the policy": {change: func(p *pol, b *bind) []client.Object {
+			p.CreationTimestamp = at(1)
+			return []client.Object{p, b}
+		}, diagnose: createdAt(0), refused: "the policy is in force only since 2026-11-26T12:00:01Z. Create the Diagnosis in namespace b"},
+		"older than its binding": {change: func(p *pol, b *bind) []client.Object {
+			p.CreationTimestamp, b.CreationTimestamp = at(0), at(2)
+			return []client.Object{p, b}
+		}, diagnose: createdAt(1), refused: "only since 2026-11-26T12:00:02Z"},
+		"as old as both": {change: func(p *pol, b *bind) []client.Object {
+			p.CreationTimestamp, b.CreationTimestamp = at(0), at(1)
+			return []client.Object{p, b}
+		}, diagnose: createdAt(1)},
 		"not visible":               {fail: apierrors.NewForbidden(schema.GroupResource{}, policyName, errors.New("no")), refused: "kubediag may not see ValidatingAdmissionPolicy"},
 		"in the pod's namespace":    {diagnose: about("b", "b"), fail: errors.New("must not be asked")},
 		"in kubediag's namespace":   {diagnose: about("kubediag", "b"), fail: errors.New("must not be asked")},
