@@ -94,7 +94,7 @@ type Device struct {
 	Image string `json:"image,omitempty"`
 }
 
-// Known reports whether the device can be told from one that has taken its place.
+// Known reports whether the device can be distinguished from a device that has taken its place.
 func (d Device) Known() bool { return d.Sequence != 0 || d.Image != "" }
 
 // File is a file or a directory as it is written down in plans. Another one that has taken its place since is not taken

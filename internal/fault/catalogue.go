@@ -186,7 +186,7 @@ func hungMount() Entry {
 		BySpec:  outside,
 		Culprit: hungDaemon,
 		Ways:    map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
-		At:      atVolumes(lines, lines, nil, nil), // one that does not answer may do so again, and keeps a pod that is deleted
+		At:      atVolumes(lines, lines, nil, nil), // a hung mount may answer again, and keeps a pod that is deleted
 		Loss:    lostByDaemon,
 		NoPlan:  "nothing by itself: the daemon or the server must answer again",
 		Next: "have its daemon or server answer again; if it never will, create a Diagnosis with the parameter " +

@@ -124,7 +124,7 @@ type Entry struct {
 	// Alerts are the names of the rules for Prometheus that count the fault.
 	Alerts []string
 
-	// Impact says when a finding hurts. One that keeps its pod from going has the impact ImpactTerminating.
+	// Impact says when a finding hurts. A finding that keeps its pod from going has the impact ImpactTerminating.
 	Impact func(Finding) Impact
 	// Fact is the first part of the summary of a finding. Culprit is the whole summary of one that names the process behind
 	// it, and empty for the others.

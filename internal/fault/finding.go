@@ -8,7 +8,7 @@ import "slices"
 // Code names a fault of the catalogue. Codes are stable: they appear in statuses, metrics and runbooks.
 type Code string
 
-// Absence says that no fault of a code is there any more, in a pod or, if Pod has no name, in all that was looked at.
+// Absence says that no fault of a code is there any more, in a pod or, if Pod has no name, in the whole look.
 type Absence struct {
 	Code Code `json:"code"`
 	Pod  Pod  `json:"pod,omitzero"`
@@ -54,7 +54,7 @@ type Details struct {
 	// the former.
 	PersistentVolume string `json:"persistentVolume,omitempty"`
 	SpecVolume       string `json:"specVolume,omitempty"`
-	// Daemon is the process that serves the file system of the volume, HeldBy the one that holds the device.
+	// Daemon is the process that serves the file system of the volume, HeldBy the process that holds the device.
 	Daemon *Process `json:"daemon,omitempty"`
 	HeldBy *Process `json:"heldBy,omitempty"`
 	// Device is the kernel's name of the device that is held, such as rbd3.
@@ -160,7 +160,7 @@ func (m Mount) Same(o Mount) bool {
 	return m.MountInfoID == o.MountInfoID && m.ParentID == o.ParentID && m.Device == o.Device && m.Root == o.Root && m.Point == o.Point
 }
 
-// atPlaceOf reports whether both are at one path of one namespace, or of one that is not known.
+// atPlaceOf reports whether both are at one path of one namespace, or of an unknown namespace.
 func (m Mount) atPlaceOf(o Mount) bool {
 	return m.Point == o.Point && (m.Namespace == o.Namespace || m.Namespace == 0 || o.Namespace == 0)
 }

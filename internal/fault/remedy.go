@@ -32,8 +32,8 @@ type Remedy struct {
 
 func commands(list ...func(*Case) []Command) []func(*Case) []Command { return list }
 
-// atVolumes are the remedies of a volume that is broken as a whole. A driver mounts its volume again for a new pod. A mount of
-// the node, or one that a workload has made, stays as it is. next is for the latter, and ofCopy for a copy in a container.
+// atVolumes are the remedies of a volume that is broken as a whole. A driver mounts its volume again for a new pod. A mount
+// of the node or of a workload stays as it is. next is for the latter, and ofCopy for a copy in a container.
 func atVolumes(mounted, other []func(*Case) []Command, next, ofCopy func(Finding) string) map[Place]Remedy {
 	volume, node := Remedy{NewPod: true, Commands: mounted}, Remedy{Commands: other, Next: next}
 	return map[Place]Remedy{

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read returns the objects of one kind, in the order of the files. One that is in several files comes once.
+// Read returns the objects of one kind, in the order of the files. An object in several files comes once.
 func Read[T any](files fs.FS, kind string) (all []T, err error) {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil {

@@ -132,7 +132,7 @@ func Results(s terminal.Screen, actions []Action, reason func(message string) st
 // changesHeading stands above the lines that the hash of a plan is of.
 const changesHeading = "The hash of the plan is of exactly this:"
 
-// maxChanges is how many of these lines are shown unless all are asked for: those of a few actions.
+// maxChanges bounds these lines, unless the reader wants all: they are those of a few actions.
 const maxChanges = 8
 
 // Changes are the lines that the hash of a plan is of, as the status has them. An agent of an older release gives none.

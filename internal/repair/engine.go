@@ -292,7 +292,7 @@ func (e *Engine) provePart(ctx context.Context, r processor.Request, p Part) (pr
 	return proof, nil
 }
 
-// family returns the family of a part. A plan of another release may name one that is not there.
+// family returns the family of a part. A plan of another release may name an unknown family.
 func (e *Engine) family(p Part) (Family, error) {
 	f, ok := e.Family(p.Family)
 	if !ok {

@@ -16,7 +16,7 @@ import (
 type Plan struct {
 	// Parts do not depend on each other.
 	Parts []Part `json:"parts,omitempty"`
-	// Gone are the faults that were looked for and are not there any more. They need no repair.
+	// Gone are the named faults that no longer exist. They need no repair.
 	Gone []fault.Absence `json:"gone,omitempty"`
 	// Values are results that are known before anything is done, and Message is their sentence for people.
 	Values  map[string]string `json:"values,omitempty"`

@@ -50,8 +50,8 @@ type Records interface {
 	RemoveRecord(ctx context.Context, r processor.Request, a fault.Action) (message string)
 }
 
-// evictRetry is how long a PodDisruptionBudget is waited for if the API server names no time. A driver tries a
-// few times only, and other pods may take minutes to become ready.
+// evictRetry is the time before the next try of an eviction that a PodDisruptionBudget refuses, if the API server names no
+// time. A driver tries a few times only, and other pods may take minutes to become ready.
 const evictRetry = time.Minute
 
 // evict evicts the pod of an action that has been judged.

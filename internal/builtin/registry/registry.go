@@ -43,7 +43,7 @@ type Deps struct {
 	// Orphans looks for the directories of pods that are gone. Nil: one of its own, which cannot ask the API server and
 	// therefore proves none.
 	Orphans *orphanfault.Inspector
-	// Runtime is the container runtime. Nil: the one that the kubelet uses.
+	// Runtime is the container runtime. Nil: that of the kubelet.
 	Runtime restart.Runtime
 	// Owners finds the container of a process. Nil: the container runtime that the kubelet uses.
 	Owners devicefault.Runtime
@@ -57,7 +57,7 @@ type Deps struct {
 	Connections volume.Connections
 	// IdleFile keeps observations of devices over a restart. Empty: nothing does.
 	IdleFile string
-	// Lister lists the pods of the node. Nil: they are not known, and only a pod that is named is looked at.
+	// Lister lists the pods of the node. Nil: they are not known, and only a named pod is diagnosed.
 	Lister auto.Lister
 	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
 	ClaimPaths subpathfault.ClaimPaths

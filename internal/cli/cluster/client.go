@@ -106,7 +106,7 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 	return c, nil
 }
 
-// newMapper maps the kinds of a scheme, so that the API server need not be asked which there are.
+// newMapper maps the kinds of a scheme, so that the API server need not list its kinds.
 func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	add := func(kind schema.GroupVersionKind) {

@@ -134,7 +134,7 @@ type watchCheck struct {
 	api *client
 	// home is the namespace of kubediag.
 	home string
-	// node is the only one that matters; empty: all.
+	// node is the only node that counts; empty: all.
 	node string
 }
 

@@ -29,7 +29,7 @@ import (
 
 const (
 	impactSet = "mount-impact-op-set"
-	// nodesAtOnce is how many nodes are asked at the same time, maxImpactNodes how many in all.
+	// nodesAtOnce bounds the nodes that work on the question at the same time, maxImpactNodes all of them.
 	nodesAtOnce    = 20
 	maxImpactNodes = 200
 )

@@ -114,7 +114,7 @@ type lintedWorkload struct {
 type workloadLinter struct {
 	api       *client
 	namespace string
-	immutable map[lint.Content]bool // of each ConfigMap that was asked for
+	immutable map[lint.Content]bool // of each ConfigMap that was read
 	unread    map[string]error      // why ConfigMaps could not be read, by namespace
 }
 

@@ -143,7 +143,7 @@ type targetRunner struct {
 	target  diagnosisTarget
 	out     io.Writer
 	shown   bool      // a plan
-	events  podEvents // of the pod, once they were asked for
+	events  podEvents // of the pod, once they were read
 }
 
 // newStory is a story that asks for the Events of the pod at its end.
@@ -312,7 +312,8 @@ func (r *targetRunner) stillRunningError(diagnosis *v1.Diagnosis, why string) er
 	return fmt.Errorf("diagnosis %s/%s: %s", diagnosis.Namespace, diagnosis.Name, why)
 }
 
-// finalError writes the Diagnosis if that is asked for, and says how the verb ends.
+// finalError writes the Diagnosis in the format for programs, if there is one, and returns the error with which the verb
+// ends.
 func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 	if *r.options.out != formatText {
 		if err := newPrinter(*r.options.out, "Diagnosis").printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {

@@ -24,7 +24,7 @@ import (
 // targetForms are how a target is written.
 const targetForms = "NAME or pod/NAME, deploy/NAME (sts, ds, rs, job), node/NAME, pvc/NAME or DEVICE@NODE"
 
-// maxWorkloadPods is how many pods of a workload are looked at, so that the answers fit the screen.
+// maxWorkloadPods bounds the pods of a workload in one call, so that the answers fit the screen.
 const maxWorkloadPods = 3
 
 // diagnosisTarget is the subject of one Diagnosis.

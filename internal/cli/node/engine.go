@@ -44,7 +44,7 @@ import (
 type localEngine struct {
 	name           string // of the node
 	pods           *nodePods
-	podsHere       []*corev1.Pod // all pods of the node, if they were asked for
+	podsHere       []*corev1.Pod // all pods of the node, once they were listed
 	store          store.Memory
 	registry       *pipeline.Registry
 	diagnosisCount int      // Diagnoses
@@ -80,8 +80,8 @@ func newEngine(ctx context.Context, node *kubelet.Node, specs podFile, orphanAge
 	return engine, err
 }
 
-// askSources finds out which sources of pods answer. One that does not answer is left out: a fault of a pod that only
-// it knows is refused.
+// askSources finds the sources of pods that answer. The others are left out: a fault of a pod that only it knows is
+// refused.
 func (e *localEngine) askSources(ctx context.Context) {
 	if e.pods.specs == nil {
 		pods, err := podsOfKubelet(ctx, e.pods.node)
@@ -137,7 +137,7 @@ func (e *localEngine) loadShipped() error {
 	return err
 }
 
-// PodsHere lists the pods that were asked for, or those of the file.
+// PodsHere lists the pods of the node, or those of the file.
 func (e *localEngine) PodsHere() []*corev1.Pod {
 	if e.podsHere == nil {
 		return slices.Collect(maps.Values(e.pods.specs))

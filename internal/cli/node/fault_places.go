@@ -117,7 +117,7 @@ func (p faultPlace) podNames() []string {
 
 // scanVerdict is the result in numbers and names.
 type scanVerdict struct {
-	// Clean is whether there are no faults, and all was looked at and judged.
+	// Clean is whether there are no faults, no gaps, and no place that was not judged.
 	Clean  bool `json:"clean"`
 	Faults int  `json:"faults"`
 	Places int  `json:"places"`

@@ -30,7 +30,7 @@ func addGaps(p *render.Page, gaps []mountstate.Gap) {
 	}
 }
 
-// gapLines name the places that could not be looked at or judged, and the assumptions behind the result.
+// gapLines name the gaps, the places that could not be judged, and the assumptions behind the result.
 func (v scanView) gapLines() (lines []string) {
 	for _, u := range v.Looked.Unproven {
 		lines = append(lines, "Not judged: "+u.String())
@@ -117,7 +117,7 @@ func showProcesses(pids []int) string {
 	return "see what these processes wait for: " + fault.ShowProcesses(pids[:min(len(pids), maxShownProcesses)]...)
 }
 
-// deniedReason says why processes may not be looked into.
+// deniedReason says why processes cannot be read.
 func deniedReason() string {
 	switch uid := os.Geteuid(); {
 	case sys.LooksAnywhere():
@@ -130,12 +130,12 @@ func deniedReason() string {
 	return "it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_CHROOT and CAP_DAC_READ_SEARCH to look into them"
 }
 
-// findRefusing counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace, and
-// returns those that are known. surveyed is how many a survey could not look into, and known their numbers, as far as they
-// are known. A survey cannot distinguish them from those that have ended while they were looked at, as the kernel may
-// refuse both in the same way. Only a process that is still there and refuses again counts. Process 1 does not count for a
-// caller with every privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides little,
-// as its mount table may be read all the same.
+// findRefusing counts the processes that cannot be read, or do not answer, and so may hide a mount namespace, and returns
+// those that are known. surveyed is how many a survey could not look into, and known their numbers, as far as they are
+// known. A survey cannot distinguish them from those that have ended meanwhile, as the kernel may refuse both in the same
+// way. Only a process that is still there and refuses again counts. Process 1 does not count for a caller with every
+// privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides little, as its mount table
+// may be read all the same.
 func findRefusing(surveyed int, known ...int) (count int, pids []int) {
 	anywhere := sys.LooksAnywhere()
 	if surveyed == 0 && anywhere {

@@ -264,7 +264,7 @@ func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) 
 	}, nil
 }
 
-// pathTimeout bounds how long is waited for the file systems that a path leads over.
+// pathTimeout bounds the wait for the file systems on the way to a path.
 const pathTimeout = 3 * time.Second
 
 // namedDevice is a device, and how it was named.

@@ -79,7 +79,7 @@ type useDevice struct {
 	// Removable is whether kubediag may release it, and Why why not.
 	Removable bool   `json:"removable"`
 	Why       string `json:"why,omitempty"`
-	// Untested is why the kernel could not be asked whether it is busy.
+	// Untested is why the kernel gave no answer to a claim of the device.
 	Untested string `json:"untested,omitempty"`
 }
 
@@ -231,7 +231,7 @@ func newUseHolder(h device.HolderInfo) useHolder {
 }
 
 // holderCoverage is the coverage of holders. If no device was named, that of the whole report has the origin of the look
-// and its pass over the mounts. That of each device then has the processes that were read because of it.
+// and its pass over the mounts. The coverage of each device then has the processes that were read because of it.
 type holderCoverage struct {
 	namespaceCoverage
 	processCoverage
@@ -245,7 +245,7 @@ type coverageOrigin struct {
 	KubeletPID int `json:"kubeletPID,omitempty"`
 	// MountNamespace is an inode number.
 	MountNamespace uint64 `json:"mountNamespace,omitempty"`
-	// NameErrors is why the container runtime could not be asked.
+	// NameErrors are the errors of the container runtime.
 	NameErrors   []string `json:"nameErrors,omitempty"`
 	Milliseconds float64  `json:"milliseconds,omitempty"`
 	// NotLookedAt are the gaps of the look. A holder may be in each.
@@ -283,11 +283,11 @@ type processCoverage struct {
 	Tasks   int  `json:"tasks"`
 	Threads bool `json:"threads"`
 	Links   int  `json:"links"`
-	// Locked counts processes that may not be looked into, Stuck those that did not answer in time.
+	// Locked counts processes that could not be read, Stuck those that did not answer in time.
 	Locked   int `json:"locked"`
 	Stuck    int `json:"stuck"`
 	Overlays int `json:"overlays"`
-	// Unplaced are overlays of which a layer could not be looked for.
+	// Unplaced counts overlays with a layer that could not be found.
 	Unplaced int `json:"unplaced"`
 	Loops    int `json:"loops"`
 	// Unnamed counts holders beyond the most that are named.

@@ -187,7 +187,7 @@ func (u deviceUse) addUses(p *render.Page) {
 		verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
 }
 
-// maxHolders is how many holders of a device are told to people.
+// maxHolders bounds the holders of a device in a text for people.
 const maxHolders = 50
 
 func (u deviceUse) addHolders(p *render.Page) {
@@ -292,7 +292,7 @@ func (h useHolder) namespaceText() string {
 	return fmt.Sprintf("%d, kept by %s", h.MountNamespace, h.KeptBy)
 }
 
-// maxPIDs is how many processes of a holder are told to people.
+// maxPIDs bounds the processes of a holder in a text for people.
 const maxPIDs = 10
 
 func (h useHolder) processText() string {

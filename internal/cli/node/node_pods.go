@@ -40,7 +40,7 @@ type nodePods struct {
 	seen map[string][]cri.PodContainer // by UID of the pod
 }
 
-// Pod returns the pod with that name. If its name was used again, it is the one that is not being deleted.
+// Pod returns the pod with that name. If several pods have the name, it is the pod that is not being deleted.
 func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	all, err := p.listPods(ctx, func(o types.NamespacedName) bool { return o.Namespace == namespace && o.Name == name })
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *nodePods) podFromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Po
 	return pod, nil
 }
 
-// kubeletTimeout bounds how long the kubelet is waited for.
+// kubeletTimeout bounds the wait for the kubelet.
 const kubeletTimeout = 3 * time.Second
 
 // podsOfKubelet asks the kubelet for its pods, if it answers without a login. It never gives the proof that a pod is

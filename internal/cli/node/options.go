@@ -21,7 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// nodeOptions are the flags that say which kubelet's node is looked at.
+// nodeOptions are the flags that choose the kubelet and its node.
 type nodeOptions struct {
 	root string
 	pid  int

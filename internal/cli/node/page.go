@@ -36,7 +36,7 @@ func (v scanView) reportPage(language ui.Language) ui.Page {
 	return p
 }
 
-// reviewPage is all that is known of the faults that were asked for, as a page.
+// reviewPage is all that is known of the named faults, as a page.
 func (v scanView) reviewPage(language ui.Language, r *faultReview, now time.Time) ui.Page {
 	p := v.newPage(language)
 	p.Notes = nil

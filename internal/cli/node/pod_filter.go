@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
-// filterFaults leaves the faults of the codes and of the pod that were asked for.
+// filterFaults leaves the faults of the codes and of the pod in the flags.
 func (s *scan) filterFaults(ctx context.Context, faults []fault.Finding, options scanOptions) ([]fault.Finding, error) {
 	if len(options.only) > 0 {
 		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(options.only, string(f.Code)) })

@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
-// nameTimeout bounds how long one source of names is waited for: names are a convenience.
+// nameTimeout bounds the wait for one source of names: names are a convenience.
 const nameTimeout = 2 * time.Second
 
 // The sources of the names of pods.

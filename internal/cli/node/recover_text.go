@@ -266,7 +266,7 @@ func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line stri
 	return nil
 }
 
-// givenFlags are the flags that the user has set, without those that say whether it is asked.
+// givenFlags are the flags that the user has set, without those that decide about the question.
 func givenFlags(cmd *cobra.Command) (list []string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {

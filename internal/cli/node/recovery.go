@@ -30,7 +30,7 @@ import (
 type repairProgress string
 
 const (
-	// progressNotPlanned is told of a target that is planned and has no plan: the command was interrupted before.
+	// progressNotPlanned is the result of a target that should have a plan and has none: the command was interrupted before.
 	progressNotPlanned repairProgress = "NotPlanned"
 	progressPlanned    repairProgress = "Planned"
 	progressRefused    repairProgress = "Refused"

@@ -229,7 +229,7 @@ type releaseReport struct {
 	repairResult
 	// Next is the command that carries out the plan. It is left out without a plan.
 	Next string `json:"next,omitempty"`
-	// Detached is whether the device was gone when it was looked for again.
+	// Detached is whether the device was gone at the second look.
 	Detached bool `json:"detached"`
 	// Before is the use of the device at first, and After its use at a second look. After is left out if there was no second
 	// look.

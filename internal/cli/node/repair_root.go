@@ -24,7 +24,7 @@ const defaultDataRoot = "/var/lib/kubediag"
 const ownDirName = "by-hand"
 
 const (
-	// lockPatience is for how long another program is waited for that repairs.
+	// lockPatience bounds the wait for another program that repairs.
 	lockPatience = 30 * time.Second
 	// journalAge is for how long the journals of repairs are kept.
 	journalAge = 30 * 24 * time.Hour

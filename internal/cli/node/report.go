@@ -74,7 +74,7 @@ type scanPod struct {
 }
 
 type scanMount struct {
-	// Namespace is an inode number, for mounts that are in another namespace than was looked at.
+	// Namespace is an inode number, for mounts in another namespace than the kubelet's.
 	Namespace uint64 `json:"namespace,omitempty"`
 	// ID is never used again by the kernel; it is left out where the kernel has none (before 6.8).
 	ID uint64 `json:"id,omitempty"`
@@ -113,7 +113,7 @@ type scanCoverage struct {
 	directories []string // of pods, by UID
 }
 
-// scannedKubelet is the kubelet whose node was looked at.
+// scannedKubelet is the kubelet of the scanned node.
 type scannedKubelet struct {
 	KubeletRoot string `json:"kubeletRoot"`
 	// KubeletPID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
@@ -126,7 +126,7 @@ type scannedKubelet struct {
 
 // unscanned has the gaps of a scan.
 type unscanned struct {
-	// Denied counts processes that may not be looked into, Partial mount namespaces that were seen in part.
+	// Denied counts processes that could not be read, Partial mount namespaces that were read in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
 	// NotLookedAt are the gaps. Each may hide a fault.
@@ -143,7 +143,7 @@ type scanCounts struct {
 	Binds  int `json:"binds"`
 	// DevicesElsewhere are the block devices that are mounted in other mount namespaces alone.
 	DevicesElsewhere int `json:"devicesElsewhere"`
-	// Volumes are those that can die under their pods, and were asked.
+	// Volumes are those that can die under their pods, and were probed.
 	Volumes int `json:"volumes"`
 	// Containers are those whose mounts were compared with the container runtime's records.
 	Containers int `json:"containers,omitempty"`
@@ -153,7 +153,7 @@ type scanCounts struct {
 type podNameSources struct {
 	// NamesFrom is where names of pods come from: "pods" (the file), "runtime" or "logs". It is never null.
 	NamesFrom []string `json:"namesFrom"`
-	// NameErrors is why a source of names could not be asked.
+	// NameErrors are the errors of sources of names.
 	NameErrors []string `json:"nameErrors,omitempty"`
 }
 

@@ -60,7 +60,7 @@ func (o scanOptions) reviewFaults(ctx context.Context, stdin io.Reader, name str
 	return r, nil
 }
 
-// usableScan is the last scan if it is of the place that is asked for; nil: there is none.
+// usableScan is the last scan if it has faults and the kubelet root of the flags; nil: there is no such scan.
 func (o scanOptions) usableScan() (*keptScan, error) {
 	if o.from != "" {
 		return nil, nil

@@ -37,7 +37,7 @@ type boundedRuntime struct {
 	sandboxes []cri.Sandbox
 	listed    bool
 	lastError error         // the latest that it has not answered
-	waitedFor time.Duration // how long it was waited for without an answer
+	waitedFor time.Duration // the time without an answer
 	expected  bool          // there is a kubelet, so there is to be a runtime
 
 	socket atomic.Value // a string: where it listens, as the kubelet sees it; none if it is not known

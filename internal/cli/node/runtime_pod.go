@@ -59,7 +59,8 @@ func (p *nodePods) podFromRuntime(ctx context.Context, s cri.Sandbox) (*corev1.P
 				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: volumeSourceOf(plugins[name], name)})
 			}
 		}
-		// One that has succeeded may be an init container, or one that is not started again: it is not waited for.
+		// A container that has succeeded may be an init container, or may not be started again: kubediag does not wait for
+		// it.
 		if ended := status.State.Terminated; ended != nil && ended.ExitCode == 0 {
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, spec)
 			pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, status)

@@ -228,7 +228,7 @@ func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, e
 	return r, nil
 }
 
-// findFaults scans. Then s has the place, the time and all that was looked at.
+// findFaults scans. Then s has the place, the time and the coverage.
 func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Finding, error) {
 	if err := s.search(ctx, searchesFor(options.only)); err != nil {
 		return nil, err

@@ -116,7 +116,7 @@ func (f *scanFault) hasName(name string) bool {
 // oldAge is the age from which on a scan is called old.
 const oldAge = time.Minute
 
-// reviewText is all that is known of the faults that were asked for.
+// reviewText is all that is known of the named faults.
 func (v scanView) reviewText(r *faultReview, now time.Time) string {
 	var b strings.Builder
 	if v.from != "" {

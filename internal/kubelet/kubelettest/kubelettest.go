@@ -114,8 +114,8 @@ func (s *Scene) Reopen() {
 	s.Node = n
 }
 
-// Renews has the kubelet be one that renews binds by itself, or one that keeps them, by the texts in its program. Until
-// then that is not known. Bind does not change with it.
+// Renews gives the kubelet the texts of a program that renews binds by itself, or of a program that keeps them. Until then
+// that is not known. Bind does not change with it.
 func (s *Scene) Renews(renews bool) {
 	s.t.Helper()
 	text := "\x7fELF Skipping bind-mounting subpath %s: already mounted"
@@ -126,8 +126,8 @@ func (s *Scene) Renews(renews bool) {
 	s.be(text)
 }
 
-// TriesOnce has the kubelet, which has started at that time, be one that tries once to finish with volumes that it
-// finds, or one that goes on, by the texts in its program. Until then that is not known.
+// TriesOnce gives the kubelet, which has started at that time, the texts of a program that tries once to finish with
+// volumes that it finds, or of a program that goes on. Until then that is not known.
 func (s *Scene) TriesOnce(once bool, since time.Time) {
 	s.t.Helper()
 	text := "\x7fELF " + strings.Join([]string{"volume:", "%q", "is", "not", "mounted"}, " ")

@@ -290,8 +290,8 @@ func (t *procPass) knowsMountOf(text []byte) bool {
 	return false
 }
 
-// addTable hands on a table that was read. One that cannot be read, or not understood,
-// must not keep us from all the others.
+// addTable hands on a table that was read. A table that cannot be read, or not understood, must not keep us from all the
+// others.
 func (t *procPass) addTable(ns Namespace, text []byte, err error) {
 	if err == nil {
 		t.survey.Namespaces++

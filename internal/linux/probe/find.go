@@ -83,7 +83,7 @@ func (s *pass) groupByFileSystem() {
 		device := uint64(f.state.Major)<<32 | uint64(f.state.Minor)
 		group := groups[device]
 		if group == nil {
-			// A server of FUSE for which requests wait may not answer, though it has. One that is gone answers at once.
+			// A server of FUSE for which requests wait may not answer, though it has. A server that is gone answers at once.
 			c := s.fuseConnection(f.state)
 			group = &targetGroup{
 				device: device, owner: s.targets[i].Owner, answeredBefore: s.prober.answeringFileSystems[device] && (c.Dead || c.Waiting == 0),

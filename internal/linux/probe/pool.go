@@ -16,8 +16,7 @@ const (
 	// maxWaitingThreads is how many more may have been waiting for longer than lateAfter. Beyond it, waiting threads
 	// are not replaced, and the remaining questions are left out.
 	maxWaitingThreads = 256
-	// lateAfter is how long a thread counts as asking. One that waits longer is
-	// replaced.
+	// lateAfter is how long a thread counts as asking. A thread that waits longer is replaced.
 	lateAfter = 25 * time.Millisecond
 )
 

@@ -88,7 +88,7 @@ func Ask[T any](pid int, look func() (T, error)) (value T, err error) {
 	return value, err
 }
 
-// Open is Ask for a descriptor. One that is opened too late is closed.
+// Open is Ask for a descriptor. A descriptor that is opened too late is closed.
 func Open(pid int, open func() (*sys.FD, error)) (*sys.FD, error) {
 	var (
 		mu    sync.Mutex

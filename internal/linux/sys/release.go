@@ -21,11 +21,11 @@ func Release() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// TooOld reports whether a release is older than OldestKernel. One that does not
+// TooOld reports whether a release is older than OldestKernel. A release that does not
 // begin with two numbers is not.
 func TooOld(release string) bool { return isOlder(release, OldestKernel) }
 
-// isOlder reports whether a release is older than a version. One that does not begin with two numbers is not.
+// isOlder reports whether a release is older than a version. A release that does not begin with two numbers is not.
 func isOlder(release, version string) bool {
 	major, minor, ok := parseVersion(release)
 	firstMajor, firstMinor, _ := parseVersion(version)

@@ -50,7 +50,7 @@ func (path SecretFile) Authenticate(_ context.Context, token string) error {
 	return nil
 }
 
-// Read reads the secret, without the white space around it. One that is too short to be a secret is an error.
+// Read reads the secret, without the white space around it. A text that is too short to be a secret is an error.
 func (path SecretFile) Read() ([]byte, error) {
 	file, err := os.Open(string(path))
 	if err != nil {

@@ -64,7 +64,7 @@ func (r *Receiver) Install(t *v1.Trigger) error {
 // Remove forgets a Trigger.
 func (r *Receiver) Remove(name string) { r.rules.Remove(name) }
 
-// NeedLeaderElection makes the leader the only one that listens.
+// NeedLeaderElection has the leader alone listen.
 func (r *Receiver) NeedLeaderElection() bool { return true }
 
 // Start serves until ctx is done.

@@ -85,7 +85,7 @@ func (s *Source) wake() {
 	}
 }
 
-// NeedLeaderElection makes the leader the only one that watches.
+// NeedLeaderElection has the leader alone watch.
 func (s *Source) NeedLeaderElection() bool { return true }
 
 // Start watches until ctx is done. A watch that fails is begun again, with back-off.
