@@ -129,19 +129,19 @@ func Results(s terminal.Screen, actions []Action, reason func(message string) st
 	return b.String()
 }
 
-// changesHeading stands above the lines that the hash of a plan is of.
-const changesHeading = "The hash of the plan is of exactly this:"
+// changesHeading stands above the lines that the hash of a plan covers.
+const changesHeading = "The hash of the plan covers exactly these lines:"
 
 // maxChanges bounds these lines, unless the reader wants all: they are those of a few actions.
 const maxChanges = 8
 
-// Changes are the lines that the hash of a plan is of, as the status has them. An agent of an older release gives none.
+// Changes are the lines that the hash of a plan covers, as the status has them. An agent of an older release gives none.
 func Changes(s terminal.Screen, lines []string, verbose bool) string {
 	switch {
 	case len(lines) == 0:
 		return ""
 	case len(lines) > maxChanges && !verbose:
-		return s.Wrap("", fmt.Sprintf("The hash of the plan is of %d lines.", len(lines)), 2)
+		return s.Wrap("", fmt.Sprintf("The hash of the plan covers %d lines.", len(lines)), 2)
 	}
 	text := changesHeading + "\n"
 	for _, line := range lines {

@@ -37,7 +37,7 @@ func TestReportIsMarkdown(t *testing.T) {
 		"# Diagnosis shop/web-4k2fd\n", "**Planned**: Found \\*one\\* \\| two\n", "1. **StaleSubPath**, Present\n", "   - mount `id 7, namespace 0, device , , root , at /p`\n",
 		"   - `` a `quoted` \\| fact\\x1b ``\n", "````\n```\nfence\n````\n", "The first 4096 of 4097 bytes.\n", "| `collector.system.mountinfo` | 7 | `/p` | `ab` | no |\n",
 		"| 3 | `heal` | Succeeded | 2 |", "## Calls\n\n| action | call | arguments | result |\n| --- | --- | --- | --- |\n| 1 | `umount2` | `/p, MNT_DETACH` | `ok` |\n",
-		"\nThe hash of the plan is of exactly this:\n\n```\nboot \"b\"\nUnmount `/p`\n```\n",
+		"\nThe hash of the plan covers exactly these lines:\n\n```\nboot \"b\"\nUnmount `/p`\n```\n",
 		"| origin | `policy` |\n| policies | `careful,slow` |\n| allowed by | `Automatic: policy careful` |\n",
 		"| approved by | `anna, 1970-01-01T00:00:00Z, RecoveryApproval web-1` |\n",
 	} {
@@ -65,7 +65,7 @@ func TestManyAreCounted(t *testing.T) {
 	if got, want := Faults(terminal.Screen{}, found, true), "  ✗ StaleSubPath: volume conf: 300 faults of 100 pods\n"; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 3 {
 		t.Errorf("faults %q", got)
 	}
-	if got := PlanText(terminal.Screen{}, actions, false) + Changes(terminal.Screen{}, lines, false); got != "   would unmount 300 mounts\nThe hash of the plan is of 301 lines.\n" {
+	if got := PlanText(terminal.Screen{}, actions, false) + Changes(terminal.Screen{}, lines, false); got != "   would unmount 300 mounts\nThe hash of the plan covers 301 lines.\n" {
 		t.Errorf("plan %q", got)
 	}
 	if got := Results(terminal.Screen{}, actions, none); got != "  ✓ unmount 300 mounts: unmounted\n" {

@@ -44,7 +44,7 @@ func TestApprove(t *testing.T) {
 	}{
 		"its plan":       {args: []string{"--plan-hash=" + hash}, created: true, says: "Created RecoveryApproval shop/web-1 of plan " + hash[:12]},
 		"for a minute":   {args: []string{"--plan-hash=" + hash, "--expires=1m"}, created: true, says: "unmount /m"},
-		"its changes":    {args: []string{"--plan-hash=" + hash}, created: true, says: "exactly this:\n  boot \"b\"\n  Unmount mount \"/m\"\n"},
+		"its changes":    {args: []string{"--plan-hash=" + hash}, created: true, says: "exactly these lines:\n  boot \"b\"\n  Unmount mount \"/m\"\n"},
 		"other changes":  {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = changesOfWaiting[:1] }, want: verb.ErrRefused},
 		"an old agent":   {change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = nil }, want: verb.ErrRefused},
 		"unseen":         {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = nil }, created: true},

@@ -170,7 +170,7 @@ func refusal(d *v1.Diagnosis) *metav1.Condition {
 	return nil
 }
 
-// planText is the plan and its actions. To a reader who wants all of it, it says why they are safe, and has the lines that the hash is of.
+// planText is the plan and its actions. To a reader who wants all of it, it says why they are safe, and has the lines that the hash covers.
 func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 	p := diagnosis.Status.Plan
 	loss := "nothing is lost"

@@ -86,7 +86,7 @@ Plan abababababab, 1 action; nothing is lost
 	if got := all.newsText(step(healed)); !strings.HasPrefix(got, steps) {
 		t.Errorf("verbose\n%s\nwant\n%s", got, steps)
 	}
-	if got, want := all.planText(step(planned)), "     safe: it is stale\nThe hash of the plan is of exactly this:\n  Unmount mount \"/x\\x1b\"\n"; !strings.HasSuffix(got, want) {
+	if got, want := all.planText(step(planned)), "     safe: it is stale\nThe hash of the plan covers exactly these lines:\n  Unmount mount \"/x\\x1b\"\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("verbose plan\n%s\nwant\n%s", got, want)
 	}
 }
