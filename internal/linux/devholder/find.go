@@ -125,7 +125,9 @@ func (s *holderSearch) addKernelUsers() error {
 
 // searchProcesses looks into every process.
 func (s *holderSearch) searchProcesses(ctx context.Context) error {
-	return s.runJob(ctx, jobOrder{Job: jobProcesses, Marks: s.marks()}, nil)
+	marks := s.marks()
+	marks.Overlay = slices.ContainsFunc(s.report.FileSystems, func(fs blockdev.FileSystem) bool { return fs.Type == "overlay" })
+	return s.runJob(ctx, jobOrder{Job: jobProcesses, Marks: marks}, nil)
 }
 
 // searchNonMounts looks at everything that is no mount, if that is called for, and brings

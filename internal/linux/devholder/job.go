@@ -64,6 +64,8 @@ type deviceMarks struct {
 	Devices, Superblocks []blockdev.Number
 	UniqueIDs            map[uint64]blockdev.Number `json:",omitempty"`
 	MountInfoIDs         map[int]blockdev.Number    `json:",omitempty"`
+	// Overlay is whether one of the file systems is an overlay. Before Linux 6.8 the map of a process does not show it.
+	Overlay bool `json:",omitempty"`
 }
 
 // jobOutput is one line of a job's output: one of these.

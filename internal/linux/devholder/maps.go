@@ -39,15 +39,23 @@ func (j *job) findMappings(task taskInfo, program string) error {
 	var known [][]byte // a file has many mappings
 	eachMapping(text, func(number blockdev.Number, at, path []byte) {
 		same := func(other []byte) bool { return bytes.Equal(path, other) }
-		if !slices.Contains(j.Marks.Superblocks, number) || string(path) == program || slices.ContainsFunc(known, same) {
+		on := slices.Contains(j.Marks.Superblocks, number)
+		if !on && !j.Marks.Overlay || string(path) == program || slices.ContainsFunc(known, same) {
 			return
 		}
 		task.step()
 		known = append(known, path)
 		f := foundFile{Kind: Mapping, PID: task.pid, Path: path, Number: number}
-		if st, err := sys.StatProcPath(task.dir+"/map_files/"+string(at), sys.StatType|j.Marks.mountMask()); err == nil {
+		// It fails if the mapping is gone, or if we may not look.
+		st, failed := sys.StatProcPath(task.dir+"/map_files/"+string(at), sys.StatType|j.Marks.mountMask())
+		if failed == nil {
 			f.Mount = st.MountID
-		} // 0: the mapping is gone, or we may not look
+		}
+		if !on { // older kernels name the file system of the overlay's layer, and the path in the overlay
+			if f.Number, on = j.Marks.mountOf(st); !on || failed != nil {
+				return
+			}
+		}
 		err = errors.Join(err, j.write(jobOutput{Found: &f}))
 	})
 	return err

@@ -175,14 +175,7 @@ func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on b
 		return err != nil || flags&path == 0
 	}
 	detail := ""
-	var mounted blockdev.Number // the file system, if the file's mount is in some namespace and on the device
-	var known bool
-	switch {
-	case stat.Has(sys.StatUniqueID):
-		mounted, known = m.UniqueIDs[stat.MountID]
-	case stat.Has(sys.StatMountID):
-		mounted, known = m.MountInfoIDs[int(stat.MountID)]
-	}
+	mounted, known := m.mountOf(stat)
 	switch {
 	case stat.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: stat.RdevMajor, Minor: stat.RdevMinor}):
 		if f.Kind = RawOpen; !open() {
@@ -206,6 +199,17 @@ func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on b
 	name, err := sys.ReadlinkProc(task.dir + "/" + l.name)
 	f.Path, f.Detail = []byte(name), []byte(joinDetails(detail, task.name))
 	return f, !procfs.Ended(err) // a path may also be too long to be shown
+}
+
+// mountOf is the file system of a file, if the file's mount is in some namespace and on the device.
+func (m deviceMarks) mountOf(stat sys.Stat) (mounted blockdev.Number, known bool) {
+	switch {
+	case stat.Has(sys.StatUniqueID):
+		mounted, known = m.UniqueIDs[stat.MountID]
+	case stat.Has(sys.StatMountID):
+		mounted, known = m.MountInfoIDs[int(stat.MountID)]
+	}
+	return mounted, known
 }
 
 // mountMask asks statx for the number by which the mounts were found.
