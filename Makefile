@@ -10,6 +10,8 @@ VERSION ?= v0.1.0
 KUBELET ?= 1.18.19
 # FUSE=1 gives the cluster of make cluster-up a CSI driver on FUSE.
 FUSE ?=
+# CLUSTER_NAME is the name of the cluster of make cluster-up: clusters with other names can run beside it.
+CLUSTER_NAME ?= default
 FUZZTIME ?= 3s
 # REGISTRY, with the path in it, has the images of a release, and REPO_URL is its page. Without them the release has no such names.
 REGISTRY ?=
@@ -48,11 +50,11 @@ demo: bin/kubediag ## Break two real mounts in a namespace of its own, find out 
 
 .PHONY: cluster-up
 cluster-up: ## Start a real cluster with KUBELET=1.18.19 or 1.36.3 and print its KUBECONFIG
-	@$(CLUSTER) up --kubelet $(KUBELET) $(if $(FUSE),--fuse)
+	@$(CLUSTER) up --name $(CLUSTER_NAME) --kubelet $(KUBELET) $(if $(FUSE),--fuse)
 
 .PHONY: cluster-down
 cluster-down: ## Stop what cluster-up started
-	@$(CLUSTER) down
+	@$(CLUSTER) down --name $(CLUSTER_NAME)
 
 ##@ Build
 

@@ -65,10 +65,7 @@ type Env struct {
 // release, but for the build tags.
 func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	must(t, err)
-	e := &Env{tags: strings.Join(append(tags, "grpcnotrace"), ",")}
-	e.programs = filepath.Join(cache, "kubediag", "programs", e.tags)
+	e := withTags(t, tags)
 	packed := e.pack(t)
 	c, err := cluster.Start(t.Context(), o)
 	must(t, err)
@@ -94,6 +91,34 @@ func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 	must(t, packed())
 	e.install(t)
 	return e
+}
+
+// withTags is an Env of programs with build tags, without a cluster.
+func withTags(t testing.TB, tags []string) *Env {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	must(t, err)
+	e := &Env{tags: strings.Join(append(tags, "grpcnotrace"), ",")}
+	e.programs = filepath.Join(cache, "kubediag", "programs", e.tags)
+	return e
+}
+
+// Release builds the programs and packs the images that users get, for a test that installs them by hand. It returns the files of
+// the images, and the plugin of kubectl.
+func Release(t testing.TB) (images []string, plugin string) {
+	t.Helper()
+	e := withTags(t, nil)
+	must(t, e.pack(t)())
+	return e.images(), e.program("kubectl-kubediag")
+}
+
+// images are the files of the images.
+func (e *Env) images() []string {
+	var files []string
+	for _, name := range []string{"manager", "agent", "cli"} {
+		files = append(files, filepath.Join(e.programs, "kubediag-"+name+"-"+runtime.GOARCH+".tar"))
+	}
+	return files
 }
 
 // packed has the build tags whose programs this process has packed.
@@ -150,8 +175,8 @@ func (e *Env) inTurn(ctx context.Context, write func() error) error {
 // install loads the images and applies config/default, which names them.
 func (e *Env) install(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{"manager", "agent", "cli"} {
-		must(t, e.LoadImage(t.Context(), filepath.Join(e.programs, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
+	for _, file := range e.images() {
+		must(t, e.LoadImage(t.Context(), file))
 	}
 	e.ApplyDir(t, "config/default")
 	e.awaitReady(t, "manager")
@@ -162,11 +187,16 @@ func (e *Env) install(t testing.TB) {
 func (e *Env) ApplyDir(t testing.TB, dir string) {
 	t.Helper()
 	manifest := e.Kubectl(t, "", "kustomize", filepath.Join(e.root, dir))
+	e.Kubectl(t, WithDataRoot(t, manifest, filepath.Join(e.Dir(), "agent")), "apply", "-f", "-")
+}
+
+// WithDataRoot gives the agent of a manifest another directory on the node.
+func WithDataRoot(t testing.TB, manifest, dir string) string {
+	t.Helper()
 	if strings.Count(manifest, dataRoot) != 1 {
-		t.Fatalf("%s does not have the line %q once", dir, dataRoot)
+		t.Fatalf("the manifest does not have the line %q once", dataRoot)
 	}
-	own := fmt.Sprintf("          path: %s\n", filepath.Join(e.Dir(), "agent"))
-	e.Kubectl(t, strings.Replace(manifest, dataRoot, own, 1), "apply", "-f", "-")
+	return strings.Replace(manifest, dataRoot, fmt.Sprintf("          path: %s\n", dir), 1)
 }
 
 // Build builds a program of cmd and gives its path, which is the same for all tests: go build does not link a program again
