@@ -170,7 +170,7 @@ func (w *brokenNode) kubelet(t *testing.T, flags ...string) (pid string) {
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		in.Close()
-		_ = cmd.Wait() // it ends with what read says
+		_ = cmd.Wait() // it ends with the result of read
 	})
 	_, err = out.Read(make([]byte, 1))
 	must(t, err)

@@ -170,7 +170,7 @@ func TestABundleReachesTheSameFindings(t *testing.T) {
 	}
 }
 
-// judgeBundle has diagnose find in a bundle what scan found on the node.
+// judgeBundle has diagnose find the same in a bundle as scan on the node.
 func judgeBundle(t *testing.T, program, content string, live *result) {
 	t.Helper()
 	judged := callers[1].run(t, program, content, "diagnose", "-o", "json", "--from", "-")

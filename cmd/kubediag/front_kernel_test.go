@@ -61,7 +61,7 @@ func playKubelet(_ []string, ready func(string)) error {
 	return nil
 }
 
-// playFront makes of /proc what its first argument says, and then is the program that its second argument names.
+// playFront changes /proc by its first argument, and then becomes the program that its second argument names.
 func playFront(args []string, _ func(string)) error {
 	var err error
 	switch args[0] {
@@ -76,7 +76,7 @@ func playFront(args []string, _ func(string)) error {
 	return syscall.Exec(args[1], args[1:], append(os.Environ(), programEnv+"=1"))
 }
 
-// caller is the user who runs the program, and what is true for that user.
+// caller is the user who runs the program, and the facts about that user.
 type caller struct {
 	name string
 	proc string // what becomes of /proc before: "as it is", "own" or "none"
@@ -113,7 +113,7 @@ func inPIDs() *syscall.SysProcAttr { return sys.PrivateMounts(sys.Clone{Processe
 // everything reports whether the caller sees all that others do.
 func (c caller) everything() bool { return c.sees && c.all }
 
-// result is what the program has written and how it has ended.
+// result is the output of the program and its exit status.
 type result struct {
 	status      int
 	out, errors string
@@ -164,7 +164,7 @@ var strangers = regexp.MustCompile(`there are more of them than are looked at` +
 // repaired is said, as text or in JSON, if a mount was changed.
 var repaired = regexp.MustCompile(`: healed|"healed": [1-9]|"result": "(?:Done|Healed)"`)
 
-// text collects what is written.
+// text collects the output.
 type text string
 
 func (t *text) Write(p []byte) (int, error) { *t += text(p); return len(p), nil }
@@ -243,7 +243,7 @@ func (s *scenery) daemon(t *testing.T, pod *corev1.Pod, name string) daemon {
 	return d
 }
 
-// loop has a copy of what the kubelet has unmounted hold a loop device.
+// loop has a copy of a mount that the kubelet has unmounted hold a loop device.
 func (s *scenery) loop(t *testing.T) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")

@@ -64,7 +64,7 @@ func TestAFaultThatCannotBeLookedForIsNotGone(t *testing.T) {
 	r.lacks(t, "umount")
 }
 
-// TestABundleChangesNothingHere: what is printed of another node's bundle has no command with an effect, and no row of this
+// TestABundleChangesNothingHere: the output about another node's bundle has no command with an effect, and no row of this
 // machine's own last scan.
 func TestABundleChangesNothingHere(t *testing.T) {
 	s := newScenery(t)

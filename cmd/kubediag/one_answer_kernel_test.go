@@ -217,7 +217,7 @@ func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 	return a
 }
 
-// observed collects what the sentinel finds.
+// observed collects the findings of the sentinel.
 type observed struct{ found chan fault.Finding }
 
 func (o observed) Found(f fault.Finding, _ time.Duration) { o.found <- f }

@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// changed is what a program reads of a recovery or a release.
+// changed has the fields that a program reads of a recovery or a release.
 type changed struct {
 	Faults, Healed int
 	Repairs        []struct {
@@ -33,7 +33,7 @@ type changedOne struct {
 	Actions []struct{ Kind, Phase, Loss string }
 }
 
-// json reads what a command writes with -o json, and fails the test if that has not ended with the status.
+// json reads the output of a command with -o json, and fails the test if the command has not ended with the status.
 func (r *result) json(t *testing.T, status int) (c changed) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &c); err != nil {
@@ -43,7 +43,7 @@ func (r *result) json(t *testing.T, status int) (c changed) {
 	return c
 }
 
-// TestRecoverAsJSON asks nothing: it writes the plan, or what came of it.
+// TestRecoverAsJSON asks nothing: it writes the plan, or the result.
 func TestRecoverAsJSON(t *testing.T) {
 	w := newBrokenNode(t)
 	codes := func(c changed, result, phase string) (all []fault.Code) {

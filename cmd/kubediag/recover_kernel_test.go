@@ -135,7 +135,7 @@ func (r *result) says(t *testing.T, status int, texts ...string) {
 	}
 }
 
-// clean has a scan find nothing, and the container read what belongs there.
+// clean has a scan find no fault, and the container read the current file.
 func (w *brokenNode) clean(t *testing.T) {
 	t.Helper()
 	w.run(t, "scan", "--pods="+w.pods, "--only=StaleSubPath,DisconnectedFUSE,HeldDevice").says(t, 0, "nothing broken.")
@@ -214,7 +214,7 @@ func TestTwoRecoversRepairOnce(t *testing.T) {
 // TestRecoverRefuses: a fault stays if its repair could lose something, or if its pod is not known.
 func TestRecoverRefuses(t *testing.T) {
 	w := newBrokenNode(t)
-	w.Stop() // the daemon of what the driver has mounted again
+	w.Stop() // the daemon of the volume that the driver has mounted again
 	w.run(t, "scan", "--pods="+w.pods).says(t, 1)
 	w.unchanged(t, func() *result { return w.recover(t, "--yes", "DisconnectedFUSE") }).says(t, 3, ": refused because ", "Next: ")
 	w.unchanged(t, func() *result { return w.run(t, "recover", "--yes", "--data-root="+w.data, "--only=StaleSubPath") }).
@@ -236,7 +236,7 @@ func TestRecoverNeedsRights(t *testing.T) {
 	callers[0].run(t, p, "", "diagnose", "--operation-set=x").says(t, 2, `--operation-set="x": is none of auto, `)
 }
 
-// TestRecoverAsksOnATerminal and does what the answer says.
+// TestRecoverAsksOnATerminal and obeys the answer.
 func TestRecoverAsksOnATerminal(t *testing.T) {
 	w := newBrokenNode(t)
 	line := fmt.Sprintf("%s recover --kubelet-root=%s --pods=%s --data-root=%s", w.s.program, fault.Quote(w.Root), w.pods, w.data)
@@ -292,7 +292,7 @@ func TestHoldersPrintsTheRelease(t *testing.T) {
 	w.run(t, "holders", w.s.device).says(t, 0, " is free")
 }
 
-// TestDiagnose prints the story, changes nothing, and with --heal repairs what it has planned.
+// TestDiagnose prints the story, changes nothing, and with --heal carries out its plan.
 func TestDiagnose(t *testing.T) {
 	w := newBrokenNode(t)
 	pods := "--pods=" + w.pods

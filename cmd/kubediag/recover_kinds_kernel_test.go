@@ -121,7 +121,8 @@ func (w *brokenNode) strand(t *testing.T) {
 	t.Cleanup(func() { must(t, systest.UnmountPath(w.Node.PodsDir(), false)) })
 }
 
-// cleanUp does what the kubelet does once a pod that is gone has no volume any more: it removes the rest of its directory.
+// cleanUp does the work of the kubelet once a pod that is gone has no volume any more: it removes the rest of its
+// directory.
 func (w *brokenNode) cleanUp(t *testing.T, uid string) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	done := make(chan struct{})
@@ -148,7 +149,7 @@ func (w *brokenNode) cleanUp(t *testing.T, uid string) {
 	})
 }
 
-// TestRecoverOfOrphans removes what is left of a pod that is gone, and refuses the directory that has data.
+// TestRecoverOfOrphans removes the remains of a pod that is gone, and refuses the directory that has data.
 func TestRecoverOfOrphans(t *testing.T) {
 	w := newNode(t, &volumetest.Scene{Scene: kubelettest.New(t), Pod: kubelettest.NewPod()})
 	w.strand(t)

@@ -22,7 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// scanned is what a program reads of a scan.
+// scanned has the fields that a program reads of a scan.
 type scanned struct {
 	Verdict struct {
 		Faults, Places, Safe int
@@ -46,8 +46,8 @@ func (s *scenery) scan(t *testing.T) (found scanned) {
 	return found
 }
 
-// TestCommandsCanBePasted has a shell run commands that are said to repair something and to lose nothing, the first of each fault
-// on one node and the last on another: what it was for is healed then, and nothing else is worse.
+// TestCommandsCanBePasted has a shell run commands that are said to repair something and to lose nothing, the first of each
+// fault on one node and the last on another: the fault of the command is healed then, and no other is worse.
 func TestCommandsCanBePasted(t *testing.T) {
 	for name, pick := range map[string]func([]fault.Command) fault.Command{
 		"first": func(all []fault.Command) fault.Command { return all[0] },

@@ -17,13 +17,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// never is what no sentence has in it: inventions, names of states, unknown times, wrong plurals.
+// never matches words that no sentence may have: inventions, names of states, unknown times, wrong plurals.
 var never = []string{
 	"mnt:[0]", "0001-01-01", "Unasked", ": Denied", " 1 processes ", " 1 mounts ", "namespace  0,", "nothing broken.",
 	"of process 0", "<nil>", "%!",
 }
 
-// sentence is a line that the program may print, and when it is true. said is what the groups of the pattern match.
+// sentence is a line that the program may print, and when it is true. said has the matches of the groups of the pattern.
 type sentence struct {
 	pattern *regexp.Regexp
 	holds   func(s *scenery, c caller, said []string) bool
@@ -92,7 +92,7 @@ var sentences = []sentence{
 	}),
 	line(` *it is not known which process serves FUSE connection \d+, or whether one does: of \d+ processes that have very many descriptors not all were looked at`, always),
 	line(` *it is not known which process serves FUSE connection \d+, or whether one does: (.*)`, rights),
-	// The faults, and what proves them.
+	// The faults, and their proofs.
 	line(`(?:\d\. )?(StaleSubPath|DisconnectedFUSE|HungMount|HeldDevice) \(critical\): .*`, func(_ *scenery, c caller, said []string) bool {
 		return said[1] != "HeldDevice" || c.everything()
 	}),
@@ -165,7 +165,7 @@ var sentences = []sentence{
 	}),
 	line(`No device was seen that is mounted somewhere, but not where the kubelet runs. Looked at .*`, whoDoesNot),
 	line(`Looked at \d+ mounts? in \d+ mount namespaces? .*`, always),
-	// Containers that others run on the machine have copies of what the scenery mounts.
+	// Containers that others run on the machine have copies of the mounts of the scenery.
 	line(` +it is a copy of volume "(?:dead|stopped)" of pod \S+, in mount namespace mnt:\[\d+\]: device 0:\d+, root "/", at "ROOT/.*"`, always),
 	line(` +it is left alone: the owner of that mount namespace is unknown: the container runtime does not answer`, always),
 	line(`Names of pods are missing: logs: resolve log directory "(/var/log/pods)": .*: no such file or directory`, func(_ *scenery, _ caller, said []string) bool {
@@ -266,7 +266,7 @@ func (v verbCall) ends(c caller) int {
 	return v.part
 }
 
-// check takes apart what the program has printed.
+// check takes the output of the program apart.
 func (s *scenery) check(t *testing.T, c caller, v verbCall, r *result) {
 	t.Helper()
 	if want := v.ends(c); want >= 0 && v.args[0] != "show" && r.status != want && !strings.Contains(r.errors, "too short for a verdict") {
@@ -320,7 +320,7 @@ func (s *scenery) check(t *testing.T, c caller, v verbCall, r *result) {
 	}
 }
 
-// deviceLine begins what holders says of a device.
+// deviceLine begins the text of holders about a device.
 var deviceLine = regexp.MustCompile(`^(/dev/\S+) \(`)
 
 func (s *scenery) judge(t *testing.T, c caller, v verbCall, said string) {

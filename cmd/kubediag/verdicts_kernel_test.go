@@ -28,7 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// verdicts are what the front doors say of one node, and of one mount of it.
+// verdicts are the answers of the front doors about one node, and about one mount of it.
 type verdicts struct {
 	scan, brief, json, probe, recover *result
 	report                            struct {

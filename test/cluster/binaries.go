@@ -38,7 +38,7 @@ type component struct {
 	patch   *patch // of what it is built from, or nil
 }
 
-// components lists what can be built, in the order in which it is useful to have it.
+// components lists the programs that can be built, the most useful first.
 var components = []component{
 	{"kube-apiserver", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-apiserver", nil},
 	{"kubelet", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubelet", nil},
@@ -50,7 +50,7 @@ var components = []component{
 	{"helm", helm, "helm-3.22", "helm.sh/helm/v3/cmd/helm", nil},
 }
 
-// flags are the arguments of go build that decide what comes out of it.
+// flags are the arguments of go build that decide about its output.
 func (c component) flags() []string {
 	const stamp = "-X k8s.io/component-base/version."
 	parts := strings.SplitN(c.version, ".", 3)
@@ -65,7 +65,7 @@ func (c component) flags() []string {
 }
 
 // BuildAll builds every program that a cluster or a test can need and that is not in the cache yet, and installs the Debian
-// packages. From nothing it takes about ten minutes on two cores; standard error says what it is at.
+// packages. With an empty cache it takes about ten minutes on two cores; standard error shows its progress.
 func BuildAll(ctx context.Context) error {
 	if err := debian.Install(ctx, slices.Concat(nodePrograms, diskPrograms, []string{"etcd", exporter})...); err != nil {
 		return err
@@ -78,10 +78,10 @@ func BuildAll(ctx context.Context) error {
 	return nil
 }
 
-// Kubectl returns the path of kubectl 1.36, for tests that do what users do. It is built if it is not there.
+// Kubectl returns the path of kubectl 1.36, for tests that act as users. It is built if it is not there.
 func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes136) }
 
-// Helm returns the path of helm 3, for tests that do what users do. It is built if it is not there.
+// Helm returns the path of helm 3, for tests that act as users. It is built if it is not there.
 func Helm(ctx context.Context) (string, error) { return binary(ctx, "helm", helm) }
 
 // ControllerManager returns the path of kube-controller-manager 1.36, for tests that need one of its controllers. It is built if it

@@ -37,8 +37,8 @@ import (
 	"kubediag.org/kubediag/test/lock"
 )
 
-// Options say what a cluster is made of. The zero value is an API server and its etcd, nothing else: pods can be
-// created there without a ServiceAccount, and a deleted namespace never goes away.
+// Options choose the parts of a cluster. The zero value is an API server and its etcd alone: pods can be created there
+// without a ServiceAccount, and a deleted namespace never goes away.
 type Options struct {
 	// Name finds the cluster again from the command line. Default: none.
 	Name string
@@ -52,8 +52,9 @@ type Options struct {
 	// KubeletDisk makes the kubelet's root a symbolic link to a disk of its own: a new ext4 file system of 1 GiB on a loop
 	// device, below the cluster's folder. It excludes KubeletRoot and needs a kubelet.
 	KubeletDisk bool
-	// OwnMounts has the node run in a mount namespace of its own, so that no other process of the machine that copies its own
-	// namespace has what the node mounts. Only KubeletPID leads to these mounts. It excludes KubeletDisk and needs a kubelet.
+	// OwnMounts has the node run in a mount namespace of its own, so that no other process of the machine that copies its
+	// own namespace has the mounts of the node. Only KubeletPID leads to these mounts. It excludes KubeletDisk and needs a
+	// kubelet.
 	OwnMounts bool
 	// SyncFrequency is how often the kubelet looks at a running pod's volumes. Default 5 s.
 	SyncFrequency time.Duration
@@ -88,9 +89,9 @@ type Cluster struct {
 // startTimeout bounds Start once the programs are there.
 const startTimeout = 5 * time.Minute
 
-// Start starts a cluster and returns when its API server answers and its node, if it has one, is Ready and can take
-// pods. It first cleans up after clusters whose owners are dead, and builds what is missing, which takes minutes the
-// first time. When it fails it leaves nothing running, and the error holds the end of every log.
+// Start starts a cluster and returns when its API server answers and its node, if it has one, is Ready and can take pods.
+// It first cleans up after clusters whose owners are dead, and builds the missing programs, which takes minutes the first
+// time. When it fails it leaves nothing running, and the error holds the end of every log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// complete fills in the defaults and refuses what cannot be.
+// complete fills in the defaults and refuses options that exclude each other.
 func (o *Options) complete() error {
 	switch o.Kubelet {
 	case "", Kubernetes118, Kubernetes136:
@@ -144,8 +145,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Prepare builds and installs what a cluster of these options needs, so that Start need not; standard error says what
-// it is at.
+// Prepare builds and installs the programs for a cluster of these options, so that Start need not; standard error shows its
+// progress.
 func (o Options) Prepare(ctx context.Context) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -232,8 +233,8 @@ func (c *Cluster) start(ctx context.Context, bin map[string]string) error {
 	return c.startNode(ctx, bin)
 }
 
-// Stop takes everything down that the cluster started, mounted or wrote, and says what it could not. Everybody who
-// calls it gets the same answer.
+// Stop takes everything down that the cluster started, mounted or wrote, and names the parts that it could not. Everybody
+// who calls it gets the same answer.
 func (c *Cluster) Stop() error { return c.stop() }
 
 // Dir is the cluster's folder. It goes away with the cluster.

@@ -190,7 +190,8 @@ func (c *Cluster) startControllers(bin map[string]string) error {
 	return err
 }
 
-// waitControlPlane returns when the namespace "default" can be used: with controllers, that it has what a pod needs.
+// waitControlPlane returns when the namespace "default" can be used: with controllers, that it has the objects that a pod
+// needs.
 func (c *Cluster) waitControlPlane(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.rest)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"kubediag.org/kubediag/test/freeport"
 )
 
-// StartCRDServer118 starts the server of custom resources of Kubernetes 1.18, which is as much of an API server of
-// that age as still builds. It keeps its objects in the cluster's etcd, apart from the cluster's own, and asks the
-// cluster's API server to authenticate and authorise users. It has no list of all groups at /apis, so a client must
-// know the names of what it wants; /apis/<group>/<version> answers. The configuration is for the cluster's
-// administrator. stop ends the server and keeps its objects; it ends with the cluster in any case.
+// StartCRDServer118 starts the server of custom resources of Kubernetes 1.18, which is as much of an API server of that age
+// as still builds. It keeps its objects in the cluster's etcd, apart from the cluster's own, and asks the cluster's API
+// server to authenticate and authorise users. It has no list of all groups at /apis, so a client must know the names of the
+// groups that it wants; /apis/<group>/<version> answers. The configuration is for the cluster's administrator. stop ends
+// the server and keeps its objects; it ends with the cluster in any case.
 func StartCRDServer118(ctx context.Context, c *Cluster) (config *rest.Config, stop func(), err error) {
 	path, err := binary(ctx, "apiextensions-apiserver", Kubernetes118)
 	if err != nil {

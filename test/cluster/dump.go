@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Dump writes what a failed test wants to know: the pods and events of all namespaces, the mounts under the kubelet's
+// Dump writes the facts that explain a failed test: the pods and events of all namespaces, the mounts under the kubelet's
 // root, and the end of every log. If a part cannot be read, its error is written instead.
 func (c *Cluster) Dump(ctx context.Context, w io.Writer) {
 	fmt.Fprintf(w, "== pods\n%s\n", asText(c.pods(ctx)))

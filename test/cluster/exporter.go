@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/test/debian"
 )
 
-// ExporterImage has Debian's prometheus-node-exporter for its entrypoint, and what that needs to run.
+// ExporterImage has Debian's prometheus-node-exporter for its entrypoint, and the libraries that it needs.
 const ExporterImage = "kubediag.org/test/node-exporter:1"
 
 // exporter is where Debian puts it.

@@ -95,7 +95,7 @@ func saveDefaultImages(ctx context.Context, busybox, tarPath string) error {
 	return saveImages(tarPath, files, image{BusyboxImage, nil}, image{PauseImage, []string{"/bin/busybox", "sleep", "2147483647"}})
 }
 
-// image is a name for a set of files and what runs by default.
+// image is a name for a set of files and the program that runs by default.
 type image struct {
 	ref        string
 	entrypoint []string

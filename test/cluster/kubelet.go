@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StopKubelet does what "systemctl stop kubelet" does: containers go on running, and the node stays Ready for 40 seconds.
-// StartKubelet has to follow before anything else is asked of the node.
+// StopKubelet has the effect of "systemctl stop kubelet": containers go on running, and the node stays Ready for 40
+// seconds. StartKubelet has to follow before any other call for the node.
 func (c *Cluster) StopKubelet(ctx context.Context) error {
 	p := c.kubelet
 	if p == nil {

@@ -68,8 +68,8 @@ func removeLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// releaseDevicePlugins removes what a kubelet 1.36 left in the folder that it shares with every other kubelet, unless
-// another one answers there.
+// releaseDevicePlugins removes the files that a kubelet 1.36 left in the folder that it shares with every other kubelet,
+// unless another one answers there.
 func (s state) releaseDevicePlugins() error {
 	const dir = "/var/lib/kubelet/device-plugins"
 	if s.Kubelet != Kubernetes136 {

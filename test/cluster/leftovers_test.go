@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// trace is what a cluster is recognised by after its end. It is looked for with none of the code that removes it.
+// trace has the signs of a cluster after its end. The test looks for it without the code that removes it.
 type trace struct {
 	dir     string
 	devices []string // of the network
@@ -23,7 +23,7 @@ type trace struct {
 	pods    []string // their UIDs
 }
 
-// traceOf notes what can only be seen while the cluster runs.
+// traceOf notes the signs that can only be seen while the cluster runs.
 func traceOf(t *testing.T, c *Cluster, podUIDs ...string) trace {
 	t.Helper()
 	tr := trace{dir: c.Dir(), pods: podUIDs}

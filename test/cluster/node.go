@@ -158,8 +158,8 @@ func (c *Cluster) startKubelet(path string) error {
 	return err
 }
 
-// unshareMounts begins the line of a program that has a mount namespace of its own: it sees what the machine mounts, and the machine
-// does not see what it mounts.
+// unshareMounts begins the line of a program that has a mount namespace of its own: it sees the mounts of the machine, and
+// the machine does not see its mounts.
 var unshareMounts = []string{"unshare", "--mount", "--propagation=slave", "--"}
 
 // enterMounts begins the line of a program that is where the container runtime is.

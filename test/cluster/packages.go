@@ -5,8 +5,8 @@ package cluster
 
 import "kubediag.org/kubediag/test/debian"
 
-// nodePrograms are what a node needs; a control plane needs etcd only.
+// nodePrograms are the programs for a node; a control plane needs etcd only.
 var nodePrograms = []string{"containerd", "ctr", "runc", debian.CNIPlugins + "/bridge", "busybox", "ip"}
 
-// diskPrograms are what a disk of the kubelet's own needs, and other disks.
+// diskPrograms are the programs for a disk of the kubelet's own, and for other disks.
 var diskPrograms = []string{"mkfs.ext4", "mount", "losetup"}

@@ -24,8 +24,8 @@ var keepsLogs = patch{
 	file: "pkg/kubelet/kuberuntime/kuberuntime_gc.go", old: "osInterface.RemoveAll(filepath.Join(podLogsRootDirectory, name))", new: "error(nil)",
 }
 
-// modfile makes a copy of Kubernetes with the patch in dir, and returns a go.mod that builds from it what the module in the folder
-// module builds. Go allows no overlay on its cache of modules.
+// modfile makes a copy of Kubernetes with the patch in dir, and returns a go.mod that builds from it the programs of the
+// module in the folder module. Go allows no overlay on its cache of modules.
 func (p patch) modfile(ctx context.Context, module, dir string) (string, error) {
 	const kubernetes = "k8s.io/kubernetes"
 	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", kubernetes)

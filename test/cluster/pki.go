@@ -73,7 +73,7 @@ func (a *authority) sign(name string, t *x509.Certificate, key *ecdsa.PrivateKey
 	return writePEM(filepath.Join(a.dir, name+".crt"), "CERTIFICATE", der)
 }
 
-// certificate is what all certificates of a cluster have in common: they outlive any test by far.
+// certificate has the common part of all certificates of a cluster: they outlive any test by far.
 func certificate(name string) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62)) // crypto/rand does not fail
 	return &x509.Certificate{

@@ -120,8 +120,8 @@ func (c *Cluster) path(names ...string) string {
 	return filepath.Join(append([]string{c.dir}, names...)...)
 }
 
-// Logs returns the last 16 KiB of what a component has written: "etcd", "kube-apiserver", "kube-controller-manager",
-// "kube-scheduler", "containerd", "kubelet", or "apiextensions-apiserver". It is empty for one that never ran.
+// Logs returns the last 16 KiB of the output of a component: "etcd", "kube-apiserver", "kube-controller-manager",
+// "kube-scheduler", "containerd", "kubelet", or "apiextensions-apiserver". It is empty for a component that never ran.
 func (c *Cluster) Logs(name string) string {
 	b, _ := os.ReadFile(c.logPath(name)) // a log that is not there is an empty one
 	return string(tail(b, 16<<10))

@@ -24,8 +24,8 @@ func init() {
 	}
 }
 
-// runReaper waits for the other end of standard input to close, takes the cluster down, and writes what went wrong to
-// standard output. It cannot be interrupted, only killed: it runs when others are.
+// runReaper waits for the other end of standard input to close, takes the cluster down, and writes its failures to standard
+// output. It cannot be interrupted, only killed: it runs when others are.
 func runReaper(dir string) int {
 	signal.Ignore()
 	_, _ = io.Copy(io.Discard, os.Stdin) // nothing is ever written; the end is what counts

@@ -35,7 +35,7 @@ func (c *Cluster) runtimeReady(ctx context.Context) error {
 	})
 }
 
-// RemoveContainer does what "docker rm -f" did: it kills and removes the newest container of that name in the pod,
+// RemoveContainer has the effect of "docker rm -f": it kills and removes the newest container of that name in the pod,
 // behind the kubelet's back.
 func (c *Cluster) RemoveContainer(ctx context.Context, podUID, container string) error {
 	return c.withRuntime(func(client criv1.RuntimeServiceClient) error {

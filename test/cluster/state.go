@@ -17,12 +17,13 @@ import (
 	"kubediag.org/kubediag/test/lock"
 )
 
-// base is short because a Unix socket's path has 107 bytes at most, and fixed because Sweep must find what others left.
+// base is short because a Unix socket's path has 107 bytes at most, and fixed because Sweep must find the remains of
+// others.
 const base = "/tmp"
 
 const dirPrefix = "kdcluster-"
 
-// state is what must be known to take a cluster down when its starter is gone.
+// state has the facts that are needed to take a cluster down when its starter is gone.
 type state struct {
 	Name    string `json:"name,omitempty"`
 	Kubelet string `json:"kubelet,omitempty"`
@@ -60,7 +61,7 @@ func readState(dir string) (state, error) {
 	return s, nil
 }
 
-// makeKubeletRoot makes the kubelet's root, or checks the caller's, and writes down what tear-down must know of it.
+// makeKubeletRoot makes the kubelet's root, or checks the caller's, and writes down the facts that tear-down needs.
 func (c *Cluster) makeKubeletRoot() error {
 	s := state{Name: c.o.Name, Kubelet: c.o.Kubelet}
 	if c.o.KubeletRoot == "" {
@@ -126,8 +127,9 @@ func clusterDirs() ([]string, error) {
 	return dirs, nil
 }
 
-// Sweep takes down what is left of clusters without an owner, because their owner and their reaper were both killed. It
-// leaves living clusters, and other users', alone. It names on standard error what it cannot take down, and returns no error for it.
+// Sweep takes down the remains of clusters without an owner, because their owner and their reaper were both killed. It
+// leaves living clusters, and other users', alone. It names on standard error the parts that it cannot take down, and
+// returns no error for them.
 func Sweep() error {
 	dirs, err := clusterDirs()
 	if err != nil {

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package csi gives the node of a test's cluster volumes of a FUSE file system, by way of a CSI driver that works as
-// real ones do, and lets tests kill what such volumes live on: the daemon of one, or the driver's container with the
-// daemons of all. The driver mounts a volume once for the node, at the kubelet's staging path, and binds a directory of
-// it for each pod. It has no controller, and volumes are made by hand.
+// Package csi gives the node of a test's cluster volumes of a FUSE file system, by way of a CSI driver that works as real
+// ones do, and lets tests kill the processes behind such volumes: the daemon of one, or the driver's container with the
+// daemons of all. The driver mounts a volume once for the node, at the kubelet's staging path, and binds a directory of it
+// for each pod. It has no controller, and volumes are made by hand.
 package csi
 
 import (
@@ -39,9 +39,8 @@ const (
 	container = "driver"
 )
 
-// manifest is what a driver is installed with. In addition to the node's root directory, for its programs, it has the
-// kubelet's at its own path, so that what the driver mounts there reaches the node, and what the node mounts there the
-// driver.
+// manifest installs a driver. In addition to the node's root directory, for its programs, it has the kubelet's at its own
+// path, so that mounts of the driver there reach the node, and mounts of the node the driver.
 const manifest = `
 apiVersion: v1
 kind: Namespace
@@ -86,7 +85,7 @@ type Driver struct {
 	dir string // of the driver's own, on the node
 }
 
-// Install installs the driver and waits until the kubelet knows it. Its volumes are what the daemon mounts: a program of
+// Install installs the driver and waits until the kubelet knows it. Its volumes are the mounts of the daemon: a program of
 // the node with its arguments, of which "{}" stands for the mount point, that stays in the foreground.
 func Install(t testing.TB, e *install.Env, daemon ...string) *Driver {
 	t.Helper()
@@ -105,7 +104,7 @@ func Install(t testing.TB, e *install.Env, daemon ...string) *Driver {
 	return d
 }
 
-// Manifest is what the driver is installed with on the node whose kubelet has that root directory. Install explains daemon.
+// Manifest installs the driver on the node whose kubelet has that root directory. Install explains daemon.
 func Manifest(kubeletRoot, node string, daemon ...string) (string, error) {
 	root, err := filepath.EvalSymlinks(kubeletRoot)
 	if err != nil {
@@ -150,15 +149,15 @@ func (d *Driver) Restart(t testing.TB) {
 	d.restart(t)
 }
 
-// RestartAndLeave does the same with a driver that mounts a volume again only for a pod that is new: what is mounted
-// stays as it is, dead.
+// RestartAndLeave does the same with a driver that mounts a volume again only for a pod that is new: the old mounts stay as
+// they are, dead.
 func (d *Driver) RestartAndLeave(t testing.TB) {
 	t.Helper()
 	must(t, os.WriteFile(filepath.Join(d.dir, staged.Leave), nil, 0o600))
 	d.restart(t)
 }
 
-// CrashAndLeave does what RestartAndLeave does, but the runtime keeps its record of the container, which a signal ended.
+// CrashAndLeave has the effect of RestartAndLeave, but the runtime keeps its record of the container, which a signal ended.
 // The kubelet starts the next one at once the first time only.
 func (d *Driver) CrashAndLeave(t testing.TB) {
 	t.Helper()

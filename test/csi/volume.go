@@ -51,7 +51,7 @@ func VolumeManifest(name, directory string) string {
 	return fmt.Sprintf(volumeManifest, name, handle(name), directory)
 }
 
-// handle is what the driver knows a volume by.
+// handle is the driver's name of a volume.
 func handle(volume string) string { return "handle-of-" + volume }
 
 // readersManifest has containers that read a file of a volume all the time, and say what they got when that is not what

@@ -159,7 +159,7 @@ func start(ctx context.Context, cmd *exec.Cmd) error {
 	return <-started
 }
 
-// End kills a program and waits until it is gone, with what it started.
+// End kills a program and waits until it is gone, with its children.
 func End(cmd *exec.Cmd) {
 	if cmd.ProcessState == nil {
 		_ = sys.KillGroup(cmd.Process.Pid)
@@ -205,8 +205,8 @@ func (s *Node) Point() string {
 	return filepath.Join(s.root, "pods", string(s.Pod.UID), "volume-subpaths/conf/debian/0")
 }
 
-// Break binds a file where the kubelet binds the subPath, over what is bound there, and deletes the file. version
-// distinguishes one file from another.
+// Break binds a file where the kubelet binds the subPath, over the bind there, and deletes the file. version distinguishes
+// one file from another.
 func (s *Node) Break(t testing.TB, version int) mount.State {
 	t.Helper()
 	name := fmt.Sprint("..", version)
@@ -215,7 +215,7 @@ func (s *Node) Break(t testing.TB, version int) mount.State {
 	return state
 }
 
-// Bind binds there what the subPath names, over what is bound there: a healthy mount.
+// Bind binds there the file that the subPath names, over the bind there: a healthy mount.
 func (s *Node) Bind(t testing.TB) mount.State {
 	t.Helper()
 	return s.bind(t, "x")

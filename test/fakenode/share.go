@@ -42,7 +42,7 @@ type Share struct {
 	server        *kerneltest.Actor
 }
 
-// Shares is what AddShares makes. Each pod and each volume has at least one of the other.
+// Shares has the pods and the volumes of AddShares. Each pod and each volume has at least one of the other.
 type Shares struct {
 	Name                   string
 	Volumes, Pods, Servers int // Servers are processes; volumes are dealt out to them
@@ -172,7 +172,7 @@ func (v *Share) Remount(t testing.TB, content string) time.Time {
 	return startServer(content, v)
 }
 
-// Read is what is read of the volume at one of Points or Inside.
+// Read is the content of the volume at one of Points or Inside.
 func (*Share) Read(at string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(at, shareFile))
 	return string(text), err

@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
-// Layout is what each pod of a crowd has.
+// Layout has the volumes and binds of each pod of a crowd.
 type Layout struct {
 	// Namespace is that of the pods; empty: default.
 	Namespace string
@@ -132,7 +132,8 @@ func (v *Volume) Prepare() error {
 	return os.Symlink(version(v.versions), filepath.Join(v.dir, "..data_tmp"))
 }
 
-// Renew puts in place what was prepared, with one rename, and removes what was there before: it breaks the binds.
+// Renew puts the prepared files in place, with one rename, and removes the files that were there before: it breaks the
+// binds.
 func (v *Volume) Renew() error {
 	if err := os.Rename(filepath.Join(v.dir, "..data_tmp"), filepath.Join(v.dir, "..data")); err != nil {
 		return err
@@ -152,7 +153,7 @@ func (v *Volume) inodes(t testing.TB) []uint64 {
 	return all
 }
 
-// Current is an error where something else is bound than what the subPaths name now.
+// Current is an error where another file is bound than the subPaths name now.
 func (v *Volume) Current() error {
 	for i, point := range v.Points {
 		bound, err := os.Stat(point)
@@ -170,7 +171,8 @@ func (v *Volume) Current() error {
 	return nil
 }
 
-// Bind binds what the subPaths name now, where nothing is bound, as the kubelet does for the start of a container.
+// Bind binds the files that the subPaths name now, where no file is bound, as the kubelet does for the start of a
+// container.
 func (v *Volume) Bind() error {
 	if err := os.MkdirAll(filepath.Dir(v.Points[0]), 0o750); err != nil {
 		return err

@@ -308,7 +308,7 @@ func (e *Env) Kubectl(t testing.TB, input string, args ...string) string {
 	return run(t, cmd)
 }
 
-// KubectlStatus does what Kubectl does for a command that may end with an error, and gives its exit status as well.
+// KubectlStatus is Kubectl for a command that may end with an error, and returns its exit status as well.
 func (e *Env) KubectlStatus(t testing.TB, args ...string) (out string, status int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), e.kubectl, args...)
@@ -337,7 +337,7 @@ func (e *Env) Wait(t testing.TB, what string, done func(context.Context) bool) {
 	}
 }
 
-// report prints what a person would look at first.
+// report prints the facts that a person would look at first.
 func (e *Env) report(t testing.TB) {
 	t.Helper()
 	for _, args := range [][]string{
@@ -362,7 +362,7 @@ func tail(s string, n int) string {
 	return s
 }
 
-// run runs a command to its end and gives what it says.
+// run runs a command to its end and returns its output.
 func run(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
 	out, err := cmd.CombinedOutput()

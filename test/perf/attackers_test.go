@@ -23,7 +23,7 @@ import (
 	"kubediag.org/kubediag/test/fakenode"
 )
 
-// attackers are what processes of tenants do to their node.
+// attackers are the attacks of tenants' processes on their node.
 var attackers = kerneltest.Roles{
 	"descriptors": unasked(floodDescriptors), "unlinks": unasked(floodUnlinks), "forge": unasked(forge), "forge-server": unasked(serveForged),
 }
@@ -187,7 +187,7 @@ func forge(args []string, ready func(string)) error {
 	return nil
 }
 
-// startForged has another process serve what is forged, until end.
+// startForged has another process serve the forged mount, until end.
 func startForged(point string) (end func(), err error) {
 	return volumetest.Play("forge-server", nil, point)
 }

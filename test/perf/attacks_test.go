@@ -145,8 +145,8 @@ type rota struct {
 	updates       int
 }
 
-// update renews the volumes in turn, and returns how long each bind stayed stale, for patience at most, and how many show what they
-// should not.
+// update renews the volumes in turn, and returns how long each bind stayed stale, for patience at most, and how many show a
+// wrong file.
 func (r *rota) update(ctx context.Context) (took []time.Duration, wrong int, err error) {
 	w, err := openWatch()
 	if err != nil {
@@ -309,7 +309,7 @@ func pointsOf(volumes []*fakenode.Volume) (points []string) {
 	return points
 }
 
-// table is what a process has mounted, or what it has mounted at these points alone.
+// table has the mounts of a process, or its mounts at these points alone.
 type table struct {
 	pid    int
 	points []string

@@ -33,7 +33,7 @@ const (
 	healTime = 10 * time.Minute
 )
 
-// treatment is what is done about a pod.
+// treatment is the way in which a pod is healed.
 type treatment int
 
 const (
@@ -204,7 +204,7 @@ func (w *healingCluster) repairAll(b *testing.B) {
 	}
 }
 
-// visit does what is due for a failing pod, with the pods of its owner, and reports whether it runs again.
+// visit does the due work for a failing pod, with the pods of its owner, and reports whether it runs again.
 func (w *healingCluster) visit(ctx context.Context, b *testing.B, p *failingPod, pods []corev1.Pod) (runsAgain bool) {
 	b.Helper()
 	for _, pod := range pods {

@@ -21,7 +21,7 @@ const (
 	idle     = time.Minute
 )
 
-// BenchmarkIdleAgent measures what an agent costs while nothing happens on a node of 250 pods and 1,500 subPath binds, by
+// BenchmarkIdleAgent measures the cost of an agent while nothing happens on a node of 250 pods and 1,500 subPath binds, by
 // the mode of its sentinel: the time of processors, as part of one processor, and memory.
 func BenchmarkIdleAgent(b *testing.B) {
 	n := newNode(b)
@@ -51,8 +51,8 @@ func BenchmarkIdleAgent(b *testing.B) {
 	}
 }
 
-// cpuTime is what the process' own clock shows: the time that all its threads had a processor, also those that have
-// ended, in nanoseconds. Its number is that of clock_getcpuclockid(3).
+// cpuTime is the time of the process' own clock: the time that all its threads had a processor, also those that have ended,
+// in nanoseconds. Its number is that of clock_getcpuclockid(3).
 func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	const scheduled = 2

@@ -22,8 +22,8 @@ const (
 	scriptTime    = 10 * time.Second // in which they happen
 )
 
-// script is what people run who have no sentinel: once a second it looks for deleted sources in the mount table, and
-// unmounts what has them.
+// script is the workaround of people who have no sentinel: once a second it looks for deleted sources in the mount table,
+// and unmounts their mounts.
 type script struct {
 	mu    sync.Mutex
 	begun map[string]time.Time // when the binds were broken that are still mounted, by point

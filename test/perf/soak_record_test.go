@@ -22,7 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 )
 
-// update is what was seen of one update of a volume.
+// update is the record of one update of a volume.
 type update struct {
 	renamed  time.Time // when the kubelet had renamed ..data
 	removed  time.Time // when it had removed the old directory, and the bind had become stale

@@ -252,7 +252,7 @@ func (f *forger) forbidden(now time.Time) []client.Object {
 	}
 }
 
-// forge writes what the policy lets it, in all namespaces of the town, and tries what it refuses.
+// forge makes the writes that the policy allows, in all namespaces of the town, and tries those that it refuses.
 func (f *forger) forge(ctx context.Context) error {
 	for i := 0; ; i++ {
 		if pauseFor(ctx, requestGap); isOver(ctx) {

@@ -151,7 +151,7 @@ func (t *town) apply(b *testing.B, manifest string) {
 	}
 }
 
-// describe logs what is known of the victims, if the benchmark has failed.
+// describe logs the known facts about the victims, if the benchmark has failed.
 func (t *town) describe(b *testing.B) {
 	if !b.Failed() {
 		return

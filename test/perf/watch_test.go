@@ -77,8 +77,8 @@ func (w watch) unmounted(points []string, patience time.Duration) (bool, error) 
 	return true, nil
 }
 
-// stale reports whether the mount at point is a file that has no name any more. If that was unmounted, there may be
-// another mount by then, or what it was mounted on, or nothing. It is one system call, so that it disturbs no one.
+// stale reports whether the mount at point is a file that has no name any more. If that was unmounted, there may be another
+// mount by then, or the place below it, or no file. It is one system call, so that it disturbs no one.
 func stale(point string) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC, unix.STATX_NLINK, &st)

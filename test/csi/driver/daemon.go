@@ -87,7 +87,7 @@ func (d *driver) start(path string) (pid int, err error) {
 	}
 }
 
-// mounts lists what is mounted at path itself.
+// mounts lists the mounts at path itself.
 func mounts(path string) ([]*mountinfo.Info, error) {
 	path, err := resolve(path)
 	if err != nil {

@@ -78,8 +78,8 @@ func run() error {
 }
 
 // enter makes the node's root directory that of this process. The kubelet's root directory, which is shared with the node
-// at its own path, comes into it; the container's private copies of what was mounted there go: a directory is busy as
-// long as there is one.
+// at its own path, comes into it; the container's private copies of the mounts there go: a directory is busy as long as
+// there is one.
 func enter(host, root string) error {
 	copies, err := mountinfo.GetMounts(mountinfo.PrefixFilter(host + root))
 	if err != nil {
@@ -117,7 +117,7 @@ type registration struct {
 	dir  string // of the driver
 }
 
-// GetInfo says what there is to register.
+// GetInfo names the driver that is to be registered.
 func (r *registration) GetInfo(context.Context, *register.InfoRequest) (*register.PluginInfo, error) {
 	return r.info, nil
 }

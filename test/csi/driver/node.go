@@ -135,7 +135,7 @@ func publish(source, target string, readonly bool) error {
 	return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
 }
 
-// logCall writes down what was asked for and gives its error the form of a call's.
+// logCall writes a call down and gives its error the form of a call's.
 func logCall(what string, request fmt.Stringer, err error) error {
 	log.Println(what, request, err)
 	if err != nil {

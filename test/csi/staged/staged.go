@@ -22,7 +22,7 @@ const (
 	Leave = "leave"
 	// Registered holds the process ID of the driver that the kubelet has registered last.
 	Registered = "registered"
-	// Log is what drivers and daemons say.
+	// Log is the output of drivers and daemons.
 	Log = "log"
 )
 

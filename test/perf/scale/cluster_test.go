@@ -79,7 +79,7 @@ func each(b *testing.B, n int, make func(ctx context.Context, i int) error) {
 
 func nodeName(i int) string { return fmt.Sprintf("scale-%05d", i) }
 
-// addNodes makes the nodes, with what their agents write, if they are not there yet.
+// addNodes makes the nodes, with the objects of their agents, if they are not there yet.
 func (l *large) addNodes(b *testing.B) {
 	b.Helper()
 	each(b, *nodes, func(ctx context.Context, i int) error {
@@ -145,7 +145,7 @@ func has(line string, labels []string) bool {
 	return true
 }
 
-// usage is what a process has used.
+// usage is the time and memory that a process has used.
 type usage struct {
 	at  time.Time
 	cpu time.Duration

@@ -292,7 +292,8 @@ func (a *agents) stop() {
 	}
 }
 
-// BenchmarkIdleAgentWrites measures what one agent writes on a node on which nothing happens, from the API server's own counts.
+// BenchmarkIdleAgentWrites measures the writes of one agent on a node on which nothing happens, from the API server's own
+// counts.
 func BenchmarkIdleAgentWrites(b *testing.B) {
 	l := newLarge(b)
 	l.Build(b, "agent", "")

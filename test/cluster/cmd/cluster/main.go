@@ -98,7 +98,7 @@ func own(ctx context.Context, o cluster.Options, fuse bool) error {
 	return errors.Join(c.AwaitDown(ctx), c.Stop())
 }
 
-// up starts this program once more, apart from the terminal, to own the cluster, and passes on what it says.
+// up starts this program once more, apart from the terminal, to own the cluster, and passes on its output.
 func up(ctx context.Context, o cluster.Options, fuse bool) error {
 	if cluster.Exists(o.Name) {
 		return fmt.Errorf("start cluster %q: %w", o.Name, os.ErrExist)
