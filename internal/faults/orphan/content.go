@@ -138,7 +138,16 @@ func (e *Entry) classifyFile(fd *sys.FD, st sys.Stat) {
 	case !st.IsRegular():
 		e.Reason = "it is neither a directory nor a regular file"
 	case isRecordPath(parts):
-		e.classifyRecord(fd, st, parts[2])
+		if st.Nlink != 1 {
+			e.Reason = fmt.Sprintf("it has %d names, and the kubelet gives it one", st.Nlink)
+			return
+		}
+		record, err := readRecord(fd, parts[2])
+		if err != nil && !errors.Is(err, kubelet.ErrEmptyVolumeRecord) {
+			e.Reason = "it is no record of this volume: " + err.Error()
+			return
+		}
+		e.Kind, e.facts.Record = Record, record
 	case isSubPathPath(parts):
 		e.classifyEmptyFile(fd, st)
 	case isKeyFilePath(parts):
@@ -164,19 +173,6 @@ func isSubPathPath(parts []string) bool {
 	}
 	n, err := strconv.Atoi(parts[3])
 	return err == nil && n >= 0 && strconv.Itoa(n) == parts[3]
-}
-
-func (e *Entry) classifyRecord(fd *sys.FD, st sys.Stat, volume string) {
-	if st.Nlink != 1 {
-		e.Reason = fmt.Sprintf("it has %d names, and the kubelet gives it one", st.Nlink)
-		return
-	}
-	record, err := readRecord(fd, volume)
-	if err != nil && !errors.Is(err, kubelet.ErrEmptyVolumeRecord) {
-		e.Reason = "it is no record of this volume: " + err.Error()
-		return
-	}
-	e.Kind, e.facts.Record = Record, record
 }
 
 func (e *Entry) classifyEmptyFile(fd *sys.FD, st sys.Stat) {

@@ -73,29 +73,24 @@ func absenceOf(view mountns.View, name, resolved string) (a Absence) {
 		if errors.Is(err, sys.ENOENT) {
 			continue
 		}
-		if err == nil {
-			a.DeadLink, a.ReadOnly = describeObstacle(view, dir, path.Join(resolved, path.Base(name)))
-			dir.Close()
+		if err != nil {
+			break
 		}
+		// It may be a link that leads nowhere, or of a file system in which nothing can be made.
+		if entry := path.Join(resolved, path.Base(name)); view.NotHanging(entry, dir) == nil {
+			made, err := mountns.LookupIn(dir, entry)
+			if err == nil {
+				made.Close() // meanwhile
+			}
+			if a.DeadLink = errors.Is(err, sys.ELOOP); errors.Is(err, sys.ENOENT) {
+				readOnly, err := dir.FileSystemReadOnly()
+				a.ReadOnly = err == nil && readOnly
+			}
+		}
+		dir.Close()
 		break
 	}
 	return a
-}
-
-// describeObstacle says why an entry that is not there cannot be made in dir, where name is its path.
-func describeObstacle(view mountns.View, dir *sys.FD, name string) (deadLink, readOnly bool) {
-	if view.NotHanging(name, dir) != nil {
-		return false, false
-	}
-	entry, err := mountns.LookupIn(dir, name)
-	if err == nil {
-		entry.Close() // it was made meanwhile
-	}
-	if !errors.Is(err, sys.ENOENT) {
-		return errors.Is(err, sys.ELOOP), false
-	}
-	readOnly, err = dir.FileSystemReadOnly()
-	return false, err == nil && readOnly
 }
 
 // followHostPath looks a path up as the kubelet does, which follows symbolic links. It is called inside the kubelet's
