@@ -45,7 +45,7 @@ type linkScene struct {
 	end                  func() // ends the process of the pod
 }
 
-func newLinkScene(t *testing.T) *linkScene {
+func newLinkScene(t testing.TB) *linkScene {
 	t.Helper()
 	node, err := kubelet.Local(t.TempDir())
 	must(t, err)
@@ -175,7 +175,7 @@ func (c *fixedRuntime) Running(_ context.Context, wanted func(string) bool) ([]c
 }
 
 // startContainer starts a process of a container in a mount namespace of its own, and returns that namespace. dir is where the volumes are to be.
-func (s *linkScene) startContainer(t *testing.T, dir string) (ns mountns.Namespace, c cri.Owner) {
+func (s *linkScene) startContainer(t testing.TB, dir string) (ns mountns.Namespace, c cri.Owner) {
 	t.Helper()
 	actor := kerneltest.Start(t, "container")
 	groups := t.TempDir()
@@ -253,5 +253,60 @@ func TestContainerMounts(t *testing.T) {
 	sum, err := (&Inspector{Kubelet: s.node.ReadOnce(), Runtime: runtime}).Look(t.Context(), mountstate.Scope{})
 	if must(t, err); len(sum.Coverage.Notes) != 1 || !strings.Contains(sum.Coverage.Notes[0], "it does not answer") {
 		t.Errorf("notes %q", sum.Coverage.Notes)
+	}
+}
+
+// TestManyContainers: of many containers each has its own mounts, in their order, and one whose process is another's has none.
+func TestManyContainers(t *testing.T) {
+	s := newLinkScene(t)
+	_, c := s.startContainer(t, t.TempDir())
+	table, err := s.node.Mounts(t.Context())
+	must(t, err)
+	all := slices.Repeat([]cri.Owner{c}, 100)
+	for i := range all {
+		if all[i].Container = strconv.Itoa(i); i%3 != 0 {
+			all[i].ContainerID = strings.Repeat("f", 64)
+		}
+	}
+	compared := (&reading{node: s.node, table: table}).compareContainers(all)
+	if len(compared) != len(all) {
+		t.Fatalf("%d containers, want %d", len(compared), len(all))
+	}
+	for i, mounts := range compared {
+		if want := map[bool]int{true: len(c.Mounts)}[i%3 == 0]; len(mounts) != want {
+			t.Errorf("container %d has %d mounts, want %d", i, len(mounts), want)
+		}
+		for _, m := range mounts {
+			if m.Container != strconv.Itoa(i) || m.Has != m.Wants {
+				t.Errorf("container %d: %+v", i, m)
+			}
+		}
+	}
+}
+
+// BenchmarkContainers looks at a pod whose container is there 500 times, with 150 mounts more than the container has by itself.
+func BenchmarkContainers(b *testing.B) {
+	const containers, mounts = 500, 150
+	s, dir := newLinkScene(b), b.TempDir()
+	ns, c := s.startContainer(b, dir)
+	must(b, ns.Do(func() error {
+		for i := range mounts {
+			at := filepath.Join(dir, strconv.Itoa(i))
+			if err := errors.Join(os.Mkdir(at, 0o755), sys.NewMount("tmpfs", at, "tmpfs", "")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	for name, all := range map[string][]cri.Owner{"none": nil, "all": slices.Repeat([]cri.Owner{c}, containers)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				sum, err := (&Inspector{Kubelet: s.node.ReadOnce(), Runtime: &fixedRuntime{all: all}}).Look(b.Context(), mountstate.Scope{})
+				must(b, err)
+				if want := min(len(all), 1); sum.Coverage.Containers != want {
+					b.Fatalf("%d containers, want %d", sum.Coverage.Containers, want)
+				}
+			}
+		})
 	}
 }

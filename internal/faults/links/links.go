@@ -16,8 +16,11 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -129,29 +132,57 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 }
 
 // addContainers adds the mounts of the running containers of the pods.
-func (n *reading) addContainers(ctx context.Context, runtime Runtime) error {
+func (n *reading) addContainers(ctx context.Context, of Runtime) error {
 	at := map[string]int{}
 	for i, s := range n.sources {
 		at[s.UID] = i
 	}
-	running, err := runtime.Running(ctx, func(uid string) bool { _, ok := at[uid]; return ok })
-	for _, c := range running {
-		if own := firstProcessTable(&c); own != nil {
-			var mounts []mountstate.ContainerMount
-			for _, m := range c.Mounts {
-				if m.HostPath != "" { // else it comes out of an image
-					mounts = append(mounts, mountstate.ContainerMount{
-						Container: c.Container, ID: c.ContainerID, From: n.node.OwnPath(m.HostPath, c.PodUID), Point: path.Clean("/" + m.ContainerPath),
-					})
-				}
-			}
-			if mountstate.CompareContainer(n.table, own, n.node.PodDir(c.PodUID), mounts) {
-				s := &n.sources[at[c.PodUID]]
-				s.Mounts = append(s.Mounts, mounts...)
-			}
-		}
+	running, err := of.Running(ctx, func(uid string) bool { _, ok := at[uid]; return ok })
+	for i, mounts := range n.compareContainers(running) {
+		s := &n.sources[at[running[i].PodUID]]
+		s.Mounts = append(s.Mounts, mounts...)
 	}
 	return err
+}
+
+// maxCompareThreads is how many threads read the mount tables of containers, and containersPerThread how many are worth a thread: one table
+// takes the kernel half a millisecond.
+const maxCompareThreads, containersPerThread = 4, 16
+
+// compareContainers returns the mounts of each container; none of a container whose table is not known. A table goes as soon as it was compared: all
+// of them together would take much room.
+func (n *reading) compareContainers(all []cri.Owner) [][]mountstate.ContainerMount {
+	compared := make([][]mountstate.ContainerMount, len(all))
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for range min(1+len(all)/containersPerThread, runtime.GOMAXPROCS(0), maxCompareThreads) {
+		done.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(all); i = int(next.Add(1)) - 1 {
+				compared[i] = n.compareContainer(&all[i])
+			}
+		})
+	}
+	done.Wait()
+	return compared
+}
+
+// compareContainer returns the mounts of a container, compared with its table.
+func (n *reading) compareContainer(c *cri.Owner) (mounts []mountstate.ContainerMount) {
+	own := firstProcessTable(c)
+	if own == nil {
+		return nil
+	}
+	for _, m := range c.Mounts {
+		if m.HostPath != "" { // else it comes out of an image
+			mounts = append(mounts, mountstate.ContainerMount{
+				Container: c.Container, ID: c.ContainerID, From: n.node.OwnPath(m.HostPath, c.PodUID), Point: path.Clean("/" + m.ContainerPath),
+			})
+		}
+	}
+	if !mountstate.CompareContainer(n.table, own, n.node.PodDir(c.PodUID), mounts) {
+		return nil
+	}
+	return mounts
 }
 
 // firstProcessTable is the mount table of a container's first process; nil if that is not known. The runtime may count processes in another PID namespace.
