@@ -81,7 +81,7 @@ func newImpactCommand(conn *connection) *cobra.Command {
 		Long: "impact asks the nodes, before an upgrade of a driver, a drain or a reboot. TARGET is " + impactForms + ".\n" +
 			"It says which pods that run lose a volume when those daemons end, which of the volumes come back, and which cannot be\n" +
 			"unmounted now. It changes nothing: it makes a Diagnosis for each node, 200 at most, and deletes it again.\n\n" +
-			"Exit status: 0 no pod loses a volume; 1 some do, or may, or a volume cannot be unmounted; 2 it could not look at all of it;\n" +
+			"Exit status: 0 no pod loses a volume; 1 some do, or may, or a volume cannot be unmounted; 2 it could not look at everything;\n" +
 			"3 it was refused.",
 		Example: "  kubectl kubediag impact ds/juicefs-csi-node -n kube-system\n  kubectl kubediag impact node/worker-7\n" +
 			"  kubectl kubediag impact pvc/data -n shop",

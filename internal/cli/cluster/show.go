@@ -42,7 +42,7 @@ func newShowCommand(conn *connection) *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show one fault, pod or Diagnosis: the finding, the plan, and how its repair went",
 		Long: "show reads the objects about mf/NAME, diag/NAME or pod/NAME, or about NAME: the MountFault, else the Diagnosis, else the pod. It\n" +
-			"asks no agent to look: run does.\n\nExit status: 0 no fault is known, 1 a fault, 2 it could not look, 3 it was refused.",
+			"has no agent look again: run does that.\n\nExit status: 0 no fault is known, 1 a fault, 2 it could not look, 3 it was refused.",
 		Example:           "  kubectl kubediag show web-7d9f8b6c5-x2x9k -n shop\n  kubectl kubediag show diag/web-4k2fd -n shop",
 		Args:              verb.Takes("NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(v1.GroupVersion.WithKind("MountFault"))),

@@ -111,7 +111,7 @@ func newStatusCommand(conn *connection) *cobra.Command {
 		Short: "Show on one screen what is broken, what waits for you, and what kubediag does",
 		Long: "status shows the faults by cause, the nodes that are not watched, the plans that wait for approval, what holds each\n" +
 			"RecoveryPolicy now, and the repairs of the last 12 hours. It shows all namespaces, or that of --namespace.\n\n" +
-			"Exit status: 0 no fault, 1 faults, 2 it could not look at all of it.",
+			"Exit status: 0 no fault, 1 faults, 2 it could not look at everything.",
 		Example: "  kubectl kubediag status\n  kubectl kubediag status -w\n  kubectl kubediag status -o html > status.html",
 		Args:    verb.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.runStatus(cmd) },

@@ -46,7 +46,7 @@ func newUICommand(conn *connection) *cobra.Command {
 		Use:   "ui [pod/NAME]",
 		Short: "Serve pages for the browser of this machine: faults, Diagnoses, plans to approve",
 		Long: "ui serves pages on 127.0.0.1, until Ctrl-C. They are drawn again when something changes. It acts with your rights only,\n" +
-			"and needs no more than status does. It prints an address with a token that counts once, for one browser.\n\n" +
+			"and needs no more than status does. It prints an address with a token that works once, for one browser.\n\n" +
 			"With pod/NAME, the address leads to the faults of that pod. --namespace narrows the pages to one namespace.",
 		Example: "  kubectl kubediag ui\n  kubectl kubediag ui pod/web-0 -n shop",
 		Args:    verb.Takes("pod/NAME", 0),

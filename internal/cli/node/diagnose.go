@@ -39,7 +39,7 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 			"device, or the whole node. It prints what each operation found, and the plan of a repair. It changes nothing, unless\n" +
 			"--heal is given: then it prints the plan, and carries it out. It needs no API server.\n\n" +
 			"Pods are those of the container runtime, or of the file of --pods.\n\n" +
-			"With --from it judges what a bundle has, on any machine. Nothing runs then, and nothing is planned.\n\n" +
+			"With --from it judges the evidence of a bundle, on any machine. It runs no OperationSet then, and makes no plan.\n\n" +
 			"Exit status: 0 no fault, or all are healed; 1 there are faults; 2 could not look; 3 refused: an agent works on it.",
 		Example: "  kubediag diagnose\n" +
 			"  kubediag diagnose --pod shop/web-0\n" +

@@ -21,7 +21,7 @@ import (
 func NewFeaturesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "features",
-		Short: "Show what this kernel can do, and what kubediag does because of it",
+		Short: "Show the features of this kernel, and how kubediag uses them",
 		Long: "features tries each kernel feature that kubediag can use, on any version of the kernel.\n" +
 			"\"no\" names the first mainline kernel that has it. \"failed\": the feature could not be tested, mostly for lack of\n" +
 			"a privilege. features changes nothing and exits with 0.",

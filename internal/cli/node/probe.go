@@ -39,8 +39,8 @@ func NewProbeCommand() *cobra.Command {
 		Use:   "probe PATH",
 		Short: "Ask whether a path's file system is alive, without hanging",
 		Long: "probe asks the file system at PATH whether it answers, and whether a container could be started with it. It does\n" +
-			"not hang where the file system does: that is asked by another process, which is given up after --timeout. It\n" +
-			"changes nothing, and looks at nothing but PATH: what lies on a dead file system stays as it is.\n\n" +
+			"not hang if the file system does: another process asks, and probe gives up on it after --timeout. It changes\n" +
+			"nothing, and looks at PATH alone, not at the files below it.\n\n" +
 			"It looks in the mount namespace of the shell, which takes root. PATH need not be a mount point; then the mount\n" +
 			"that it lies on is asked first, and PATH after that.\n\n" +
 			"Exit status: 0 alive, 1 a fault, 2 could not look, or not try to bind it.",

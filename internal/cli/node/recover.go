@@ -32,7 +32,7 @@ func NewRecoverCommand(proc string) *cobra.Command {
 		Short: "Repair faults of this node: print the plan, ask, repair, prove it",
 		Long: "recover looks for faults as scan does, and repairs those that can be repaired with nothing lost. It prints the plan\n" +
 			"first and asks. Then it repairs with the code of the agent: the same checks, the same journal, the same proof. At the\n" +
-			"end it scans again, and says of each fault what was seen. It needs no API server.\n\n" +
+			"end it scans again, and prints the result for each fault. It needs no API server.\n\n" +
 			"N and NAME mean rows of the last scan of this user, as for kubediag show. Without them, it is every fault.\n\n" +
 			"It leaves alone what an agent of this node repairs, and waits while another program repairs. If neither\n" +
 			"the kubelet nor the container runtime knows a pod, its spec has to be given by --pods.\n\n" +

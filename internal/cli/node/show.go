@@ -36,7 +36,7 @@ func NewShowCommand(proc string) *cobra.Command {
 			"It looks again, in the same place and with the same file of pods. Commands that change something are printed only\n" +
 			"for a fault that is still there.\n\n" +
 			"If no scan was kept, or it was of another --kubelet-root, it scans first. A scan is kept in /run/kubediag, or in the\n" +
-			"user's XDG_RUNTIME_DIR. With --from it shows a row of what a bundle has.\n\n" +
+			"user's XDG_RUNTIME_DIR. With --from it shows a row of a bundle.\n\n" +
 			"Exit status: 0 shown, 2 there is no such fault, or it could not look, 3 the kept scan is not this user's own.",
 		Example: "  kubediag show 1\n" +
 			"  kubediag show shop/web-0 -o json\n" +
