@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -141,8 +143,11 @@ type watchCheck struct {
 // problemsInterval is the time between two looks at the agents while faults are followed.
 const problemsInterval = 30 * time.Second
 
-// followProblems asks for the problems again and again, until ctx ends. It reports the first ones, and when there are no more. It
-// returns the last answer.
+// silence is how long an agent has been silent, in a problem. It grows from one look to the next.
+var silence = regexp.MustCompile(`silent for [^) ]+`)
+
+// followProblems asks for the problems again and again, until ctx ends. It reports those that are new, and when there are no more.
+// It returns the last answer.
 func followProblems(ctx context.Context, ask func(context.Context) ([]string, error), known []string,
 	report func(mark string, colour terminal.Colour, text string)) []string {
 	ticker := time.NewTicker(problemsInterval)
@@ -160,11 +165,15 @@ func followProblems(ctx context.Context, ask func(context.Context) ([]string, er
 		case err != nil: // such as that of a node that was deleted
 			now = []string{err.Error()}
 		}
-		if len(known) == 0 {
-			for _, problem := range now {
+		for _, problem := range now {
+			had := func(earlier string) bool {
+				return silence.ReplaceAllString(earlier, "") == silence.ReplaceAllString(problem, "")
+			}
+			if !slices.ContainsFunc(known, had) {
 				report("!", terminal.Yellow, problem)
 			}
-		} else if len(now) == 0 {
+		}
+		if len(known) > 0 && len(now) == 0 {
 			report("✓", terminal.Green, "all nodes are watched again")
 		}
 		known = now

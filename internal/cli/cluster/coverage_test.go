@@ -103,11 +103,11 @@ func TestSentinelMode(t *testing.T) {
 	}
 }
 
-// TestFollowProblems: agents that die while faults are followed are reported once, and so is their return.
+// TestFollowProblems: agents that die while faults are followed are reported once, and so are more that die, and their return.
 func TestFollowProblems(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		answers := [][]string{nil, {"silent for 1m", "off"}, {"silent for 2m"}, nil, nil, {"gone"}}
+		answers := [][]string{nil, {"silent for 1m", "off"}, {"silent for 2m"}, {"silent for 3m", "2 of 3 (silent for 3m)"}, nil, nil, {"gone"}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ask := func(context.Context) ([]string, error) {
@@ -120,7 +120,7 @@ func TestFollowProblems(t *testing.T) {
 		}
 		var said []string
 		last := followProblems(ctx, ask, nil, func(mark string, _ terminal.Colour, text string) { said = append(said, mark+" "+text) })
-		if want := []string{"! silent for 1m", "! off", "✓ all nodes are watched again", "! gone"}; !slices.Equal(said, want) || !slices.Equal(last, []string{"gone"}) {
+		if want := []string{"! silent for 1m", "! off", "! 2 of 3 (silent for 3m)", "✓ all nodes are watched again", "! gone"}; !slices.Equal(said, want) || !slices.Equal(last, []string{"gone"}) {
 			t.Errorf("said %q, want %q; last %q", said, want, last)
 		}
 	})
