@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 func TestParseVolumeRecord(t *testing.T) {
@@ -69,6 +70,10 @@ func FuzzParseVolumeRecord(f *testing.F) {
 	f.Add([]byte(`{"driverName":"d\u0041","volumeHandle":"\ud83d\ude00"}`))
 	f.Add([]byte("{\"driverName\":\"d\",\"volumeHandle\":\"h\xff\"}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		growthtest.Text(t, 1<<13, string(text), func(text string) {
+			_, _ = parseVolumeRecord([]byte(text))
+			_, _ = parseVolumeRecord([]byte(`{"driverName":"d","volumeHandle":"h",` + text + "}"))
+		})
 		r, err := parseVolumeRecord(text)
 		if err != nil {
 			if r != nil {

@@ -137,20 +137,18 @@ func (s Screen) Wrap(first, text string, rest int) string {
 		return first + text + "\n"
 	}
 	var b strings.Builder
-	b.WriteString(first)
-	at, begun := Columns(first), false
-	for _, p := range pieces(text) {
-		word := p.text
-		if begun && at+Columns(word) > s.Width {
-			trimmed := strings.TrimRight(b.String(), " ")
-			b.Reset()
-			b.WriteString(trimmed + "\n" + strings.Repeat(" ", rest))
-			at = rest
+	at, between := Columns(first), first
+	for i, p := range pieces(text) {
+		if i > 0 && at+Columns(p.text) > s.Width {
+			between, at = "\n"+strings.Repeat(" ", rest), rest // in the place of the blank behind the last word
 		}
-		b.WriteString(word + p.blank)
-		at, begun = at+Columns(word+p.blank), true
+		b.WriteString(between + p.text)
+		at, between = at+Columns(p.text+p.blank), p.blank
 	}
-	return strings.TrimRight(b.String(), " ") + "\n"
+	if b.Len() == 0 {
+		return strings.TrimRight(first, " ") + "\n"
+	}
+	return b.String() + "\n"
 }
 
 // piece is a part of a text within which no line is broken, and the blank behind it if there is one.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 // Lines as kernels print them: of 5.0 and later, and before.
@@ -155,6 +157,8 @@ func FuzzParse(f *testing.F) {
 		f.Add(strings.Join(ofKernel(c.messages...), "\x00"))
 	}
 	f.Fuzz(func(t *testing.T, log string) {
+		growthtest.Text(t, 1<<13, log+"\x00", func(text string) { parsed(strings.Split(text, "\x00")...) })
+		growthtest.Text(t, 1<<13, log, func(text string) { parsed(text) })
 		records := strings.Split(log, "\x00")
 		for _, k := range parsed(records...) {
 			switch {

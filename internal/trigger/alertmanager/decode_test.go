@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 // Bodies as Alertmanager 0.25 and Prometheus 2.42 send them.
@@ -88,10 +90,14 @@ func TestFormsAreOneCause(t *testing.T) {
 
 // FuzzDecode: no body brings the manager down, and none gives more alerts than are allowed.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{webhook, array, "[]", "{}", `[{"labels":{"a":"\u0000"}}]`, "[[[[", `{"alerts":[{"endsAt":""}]}`} {
+	for _, seed := range []string{webhook, array, "[]", "{}", `[{"labels":{"a":"\u0000"}}]`, "[[[[", `{"alerts":[{"endsAt":""}]}`, `{"labels":{"a#":"#"}},`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
+		growthtest.Text(t, 1<<13, string(body), func(text string) {
+			_, _ = decode([]byte(text))
+			_, _ = decode([]byte("[" + text + "{}]"))
+		})
 		all, err := decode(body)
 		if err != nil && all != nil || len(all) > maxAlerts {
 			t.Errorf("%d alerts, %v", len(all), err)
