@@ -208,7 +208,7 @@ var sentences = []sentence{
 	line(`  (?:kill -CONT|ps -o pid,stat,wchan:32,args -p) (\d+) +# .*`, func(s *scenery, c caller, said []string) bool {
 		return c.everything() && said[1] == fmt.Sprint(s.stopped.PID)
 	}),
-	line(`  sh -c 'echo 1 >/sys/fs/fuse/connections/(\d+)/abort' +# .*`, func(s *scenery, _ caller, said []string) bool {
+	line(`  sh -c 'grep -vx 0 /sys/fs/fuse/connections/\d+/waiting && echo 1 >/sys/fs/fuse/connections/(\d+)/abort'(?: +# .*)?`, func(s *scenery, _ caller, said []string) bool {
 		return said[1] == s.stopped.minor
 	}),
 	line(`  # (?:number \d: )?(?:removes|evidence|cause|lets|shows|ends|repairs)\b.*`, always),

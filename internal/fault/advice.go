@@ -46,8 +46,8 @@ const (
 type Caller struct {
 	// Automatic is whether an agent repairs dead binds and volumes of this node without a request.
 	Automatic bool
-	// Enter is a process in the kubelet's mount namespace. 0: a shell is in that namespace already.
-	Enter int
+	// Enter is how a line comes from the shell into the kubelet's mount namespace.
+	Enter Enter
 	// Flags are those with which the command kubediag looks at the same node, with a space before each. Empty: it finds
 	// it.
 	Flags string
@@ -55,6 +55,20 @@ type Caller struct {
 	// not given.
 	Pods string
 }
+
+// Enter says how a line comes into the kubelet's mount namespace. Only process 1 has its number for as long as the node runs. Any other
+// number may be that of a process in a container when the line is pasted, and then a program of its image would run.
+type Enter int
+
+// Ways into the kubelet's mount namespace.
+const (
+	// EnterNothing: the shell is in it.
+	EnterNothing Enter = iota
+	// EnterFirst: process 1 is in it.
+	EnterFirst
+	// EnterNever: neither is. No line leads there for certain.
+	EnterNever
+)
 
 // Advise derives from a finding when it hurts, who repairs it, and commands for a person. It reads typed fields only.
 func (c Catalogue) Advise(f Finding, caller Caller) Advice {
@@ -253,8 +267,11 @@ func (c *Case) hungCommands() (list []Command) {
 	minor, ok := strings.CutPrefix(f.Mount.Device, "0:")
 	_, err := strconv.ParseUint(minor, 10, 32) // a bundle may have anything, and a shell reads the line below twice
 	if ok && err == nil && isFUSE(f.Mount) {
+		// A connection that is made later may have the same number. It answers, so nothing waits in it.
+		connection := "/sys/fs/fuse/connections/" + minor
 		list = append(list, Command{
-			"ends the connection; requests in flight are lost", "sh -c " + Quote("echo 1 >/sys/fs/fuse/connections/"+minor+"/abort"), EffectLoss,
+			"ends the connection, if requests wait for an answer; they are lost",
+			"sh -c " + Quote("grep -vx 0 "+connection+"/waiting && echo 1 >"+connection+"/abort"), EffectLoss,
 		})
 	}
 	return list

@@ -19,6 +19,7 @@ func TestAdvice(t *testing.T) {
 	pod, driver := Pod{Namespace: "shop", Name: "web-0", UID: "u"}, "cephfs.csi.ceph.com"
 	set, waits := Workload{"StatefulSet", "web"}, Refuse(AwaitsDriver, `the staging path "/s" is not alive either`)
 	dead := Mount{Point: "/mnt/d", FSType: "fuse.d", Device: "0:41"}
+	const abort = "sh -c 'grep -vx 0 /sys/fs/fuse/connections/41/waiting && echo 1 >/sys/fs/fuse/connections/41/abort'"
 	const gone, beforeUmount = "the connection to its FUSE daemon is gone", "without it, writes go to the node's own disk"
 	for name, c := range map[string]struct {
 		finding Finding
@@ -34,8 +35,13 @@ func TestAdvice(t *testing.T) {
 		},
 		"stale, and down, in another namespace": {
 			Finding{Code: StaleSubPath, Mount: Mount{Point: "/k/a b"}, Details: Details{Place: PlaceSubPath, Container: ContainerDown, Repair: Replace}},
-			Caller{Automatic: true, Enter: 7}, ImpactNow, HealAutomatic, "the file it is bound to was deleted or replaced",
-			[]string{"nsenter -t 7 -m umount -- '/k/a b'"},
+			Caller{Automatic: true, Enter: EnterFirst}, ImpactNow, HealAutomatic, "the file it is bound to was deleted or replaced",
+			[]string{"nsenter -t 1 -m umount -- '/k/a b'"},
+		},
+		"stale, where no line leads": {
+			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{Place: PlaceSubPath, Container: ContainerDown, Repair: Replace}},
+			Caller{Automatic: true, Enter: EnterNever}, ImpactNow, HealAutomatic, "the file it is bound to was deleted or replaced",
+			[]string{"kubediag recover shop/web-0"},
 		},
 		"missing": {
 			Finding{Code: MissingBindSource, Pod: pod, Details: Details{Place: PlaceSource, Container: ContainerDown}}, Caller{Automatic: true}, ImpactNow,
@@ -99,7 +105,7 @@ func TestAdvice(t *testing.T) {
 		"dead on a hostPath": {
 			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
 				Place: PlaceHostPath, PodState: PodWanted, Workload: set, Refusal: Refuse(NodeMount, beforeUmount),
-			}}, Caller{}, ImpactNow, HealPerson, gone + "; left alone: " + beforeUmount, []string{"umount -- /mnt/d"},
+			}}, Caller{}, ImpactNow, HealPerson, gone + "; left alone: " + beforeUmount, []string{"stat -- /mnt/d || umount -- /mnt/d"},
 		},
 		"dead over a living mount": {
 			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{Place: PlaceHostPath, PodState: PodWanted, Workload: set, Repair: Unmount}},
@@ -120,7 +126,7 @@ func TestAdvice(t *testing.T) {
 				Details: Details{Place: PlaceHostPath, Driver: driver, Daemon: &Process{PID: 21087, Command: "ceph-fuse", State: ProcessStopped}},
 			},
 			Caller{}, ImpactNow, HealPerson, "it does not answer; its daemon ceph-fuse[21087] is stopped",
-			[]string{"kill -CONT 21087", "ps -o pid,stat,wchan:32,args -p 21087", "sh -c 'echo 1 >/sys/fs/fuse/connections/41/abort'"},
+			[]string{"kill -CONT 21087", "ps -o pid,stat,wchan:32,args -p 21087", abort},
 		},
 		"held by a copy": {
 			Finding{

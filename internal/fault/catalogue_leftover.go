@@ -47,7 +47,7 @@ func (c *Case) showAttachments() []Command {
 
 // unmountStaged removes the mount. Only a person can say that no pod comes meanwhile.
 func (c *Case) unmountStaged() []Command {
-	return c.paste(Command{
-		"unmounts it, only once the node is cordoned and the volume is neither attached nor in use", c.Caller.enter() + "umount -- %s", EffectLoss,
-	}, c.Finding.Mount.Point)
+	return c.onMount(Command{
+		Purpose: "unmounts it, only once the node is cordoned and the volume is neither attached nor in use", Effect: EffectLoss,
+	}, c.Finding.Mount.Point, "umount -- %s")
 }

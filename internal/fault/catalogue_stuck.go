@@ -169,7 +169,7 @@ func (c *Case) listPlace() []Command {
 	case f.Mount.Point == "" || f.Details.Repair != "":
 		return nil
 	case f.Details.Reason == ReasonHasData:
-		return c.paste(Command{"lists the files, which stay", c.Caller.enter() + "find %s -xdev -ls", EffectNone}, f.Mount.Point)
+		return c.onMount(Command{Purpose: "lists the files, which stay", Effect: EffectNone}, f.Mount.Point, "find %s -xdev -ls")
 	}
-	return c.paste(Command{"shows the mounts there", c.Caller.enter() + "grep -F -- %s /proc/self/mountinfo", EffectNone}, f.Mount.Point)
+	return c.onMount(Command{Purpose: "shows the mounts there", Effect: EffectNone}, f.Mount.Point, "grep -F -- %s /proc/self/mountinfo")
 }

@@ -16,10 +16,10 @@ import (
 // shells are those in which a person may paste a line.
 var shells = [][]string{{"dash"}, {"bash"}, {"busybox", "sh"}}
 
-// printed are the programs of printed lines. nsenter is followed by the kubelet's process, and by a program that the node has.
+// printed are the programs of printed lines. nsenter is followed by a program that the node has.
 var (
-	printed        = []string{"kubediag", "kubectl", "umount", "find", "ps", "kill", "dmesg", "sh", "nsenter", "grep"}
-	printedEntered = []string{"umount", "find", "grep"}
+	printed        = []string{"kubediag", "kubectl", "umount", "find", "ps", "kill", "dmesg", "sh", "nsenter", "grep", "stat"}
+	printedEntered = []string{"umount", "find", "grep", "stat"}
 )
 
 // everyFinding has each code at each place with each decision, and a text wherever a finding has one from outside.
@@ -50,12 +50,17 @@ func everyFinding(text string) (all []Finding) {
 	return all
 }
 
-// read has a shell read lines, and returns the words of each. It runs none of them.
-func read(t *testing.T, shell, lines []string) [][]string {
+// run has a shell run lines, and returns the words of each program that it calls. In the place of each printed program it has a function that
+// shows these words, and fails, so that the program after it is called, too.
+func run(t *testing.T, shell, lines []string) [][][]string {
 	t.Helper()
 	var script strings.Builder
+	script.WriteString("show() { for w; do printf '%s\\000' \"$w\"; done; printf '\\001\\000'; return 1; }\n")
+	for _, program := range printed {
+		fmt.Fprintf(&script, "%s() { show %[1]s \"$@\"; }\n", program)
+	}
 	for _, line := range lines {
-		fmt.Fprintf(&script, "set -- %s\nfor w; do printf '%%s\\000' \"$w\"; done\nprintf '\\001\\000'\n", line)
+		fmt.Fprintf(&script, "%s\nprintf '\\002\\000'\n", line)
 	}
 	cmd := exec.Command(shell[0], append(shell[1:], "-s")...)
 	cmd.Dir, cmd.Stdin = t.TempDir(), strings.NewReader(script.String())
@@ -66,23 +71,26 @@ func read(t *testing.T, shell, lines []string) [][]string {
 	if files, err := os.ReadDir(cmd.Dir); err != nil || len(files) > 0 {
 		t.Fatalf("%q has run a part of a line: %v, %v", shell, files, err)
 	}
-	var all [][]string
-	for words := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x01\x00"), "\x01\x00") {
-		all = append(all, strings.Split(strings.TrimSuffix(words, "\x00"), "\x00"))
+	var all [][][]string
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x02\x00"), "\x02\x00") {
+		var calls [][]string
+		for words := range strings.SplitSeq(strings.TrimSuffix(line, "\x01\x00"), "\x01\x00") {
+			calls = append(calls, strings.Split(strings.TrimSuffix(words, "\x00"), "\x00"))
+		}
+		all = append(all, calls)
 	}
 	return all
 }
 
-// TestEveryPrintedLine reads each line that advice can have, as the shells of a node do: it begins with a program of the list, it enters the
-// kubelet's mount namespace or none, and a hostile text is one word of it, or not in it.
+// TestEveryPrintedLine has the shells of a node run each line that advice can have: it calls programs of the list alone, it enters the mount
+// namespace of process 1 or none, and a hostile text is one word of it, or not in it.
 func TestEveryPrintedLine(t *testing.T) {
 	t.Parallel()
-	caller := Caller{Enter: 4711, Flags: " --kubelet-root=/k", Pods: " --pods=p"}
 	programs := map[string]bool{}
 	for _, text := range append(hostile, "\x00", "--all", "a\tb", "41/abort; touch pwned; #") {
 		var lines []string
 		for _, f := range everyFinding(text) {
-			for _, c := range Known().Advise(f, caller).Commands {
+			for _, c := range printedAbout(f) {
 				if strings.ContainsFunc(c.Line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 					t.Errorf("%s: line %q has a character for terminals", f.Code, c.Line)
 				}
@@ -92,17 +100,19 @@ func TestEveryPrintedLine(t *testing.T) {
 			}
 		}
 		for _, shell := range shells {
-			found := read(t, shell, lines)
+			found := run(t, shell, lines)
 			if len(found) != len(lines) {
 				t.Fatalf("%q reads %d lines of %d", shell, len(found), len(lines))
 			}
-			for i, words := range found {
-				programs[words[0]] = true
-				if words[0] == "nsenter" && len(words) > 4 {
-					programs[words[4]] = true
+			for i, calls := range found {
+				for _, words := range calls {
+					programs[words[0]] = true
+					if problem := checkWords(words, text); problem != "" {
+						t.Errorf("%q runs %s as %q: %s", shell, lines[i], words, problem)
+					}
 				}
-				if problem := checkWords(words, text, caller.Enter); problem != "" {
-					t.Errorf("%q reads %s as %q: %s", shell, lines[i], words, problem)
+				if last := calls[len(calls)-1]; len(calls) > 1 && (calls[0][len(calls[0])-1] != last[len(last)-1] || !slices.Contains(calls[0], "stat")) {
+					t.Errorf("%q runs %s as %q: it looks at something else first", shell, lines[i], calls)
 				}
 			}
 		}
@@ -114,22 +124,30 @@ func TestEveryPrintedLine(t *testing.T) {
 	}
 }
 
-// checkWords names a mistake in the words of a line.
-func checkWords(words []string, text string, enter int) string {
+// printedAbout are all lines about a finding, wherever the shell is.
+func printedAbout(f Finding) (all []Command) {
+	for _, enter := range []Enter{EnterNothing, EnterFirst, EnterNever} {
+		all = append(all, Known().Advise(f, Caller{Enter: enter, Flags: " --kubelet-root=/k", Pods: " --pods=p"}).Commands...)
+	}
+	return all
+}
+
+// checkWords names a mistake in the words of a program that a line calls.
+func checkWords(words []string, text string) string {
 	program, rest := words[0], words[1:]
 	if !slices.Contains(printed, program) {
 		return "its program is not in the list"
 	}
 	if program == "nsenter" {
-		if len(rest) < 4 || rest[0] != "-t" || rest[1] != fmt.Sprint(enter) || rest[2] != "-m" || !slices.Contains(printedEntered, rest[3]) {
-			return "it enters another namespace than the kubelet's mount namespace, or runs another program there"
+		if len(rest) < 4 || rest[0] != "-t" || rest[1] != "1" || rest[2] != "-m" || !slices.Contains(printedEntered, rest[3]) {
+			return "it enters another namespace than the mount namespace of process 1, or runs another program there"
 		}
 		program, rest = rest[3], rest[4:]
 	}
-	if program == "sh" && !slices.Equal(rest, []string{"-c", "echo 1 >/sys/fs/fuse/connections/41/abort"}) {
+	if program == "sh" && !slices.Equal(rest, []string{"-c", "grep -vx 0 /sys/fs/fuse/connections/41/waiting && echo 1 >/sys/fs/fuse/connections/41/abort"}) {
 		return "a shell runs something else than the end of a connection"
 	}
-	if program == "umount" && (len(rest) != 2 || rest[0] != "--") {
+	if (program == "umount" || program == "stat") && (len(rest) != 2 || rest[0] != "--") {
 		return "its path is not one word after --"
 	}
 	if program == "grep" && (len(rest) != 4 || rest[0] != "-F" || rest[1] != "--" || rest[3] != "/proc/self/mountinfo") {

@@ -66,7 +66,7 @@ func (c *Case) commands() (list []Command) {
 			switch {
 			case at < 0:
 				list = append(list, command)
-			case strings.Contains(command.Purpose, notPasted):
+			case strings.Contains(command.Purpose, notPasted): // its purpose says why
 				list[at] = command
 			}
 		}
@@ -74,8 +74,12 @@ func (c *Case) commands() (list []Command) {
 	return list
 }
 
-// notPasted is why a line is left out.
-const notPasted = "no other line can be pasted: a name or path has control characters, or is a flag"
+// notPasted begins the reason why a line is left out.
+const (
+	notPasted      = "no other line can be pasted: "
+	noWord         = notPasted + "a name or path has control characters, or is a flag"
+	otherNamespace = notPasted + "the kubelet has a mount namespace of its own"
+)
 
 // isWord reports whether a text can be a word of a line to paste. A terminal acts on control characters, and not every shell has a form for
 // them. A name or path with a dash in front is a flag.
@@ -89,7 +93,7 @@ func (c *Case) paste(command Command, words ...string) []Command {
 	quoted := make([]any, len(words))
 	for i, w := range words {
 		if !isWord(w) {
-			return []Command{c.byVerb()}
+			return []Command{c.byVerb(noWord)}
 		}
 		quoted[i] = Quote(w)
 	}
@@ -97,11 +101,27 @@ func (c *Case) paste(command Command, words ...string) []Command {
 	return []Command{command}
 }
 
-// byVerb is the verb of kubediag for a fault that has a name or path which cannot be pasted.
-func (c *Case) byVerb() Command {
+// onMount is a command about a mount or a directory of the kubelet, in whose mount namespace it runs: each of these programs with the path,
+// until one of them succeeds.
+func (c *Case) onMount(command Command, path string, programs ...string) []Command {
+	if c.Caller.Enter == EnterNever {
+		return []Command{c.byVerb(otherNamespace)}
+	}
+	words := make([]string, len(programs))
+	for i, program := range programs {
+		if words[i] = path; c.Caller.Enter == EnterFirst {
+			programs[i] = "nsenter -t 1 -m " + program
+		}
+	}
+	command.Line = strings.Join(programs, " || ")
+	return c.paste(command, words...)
+}
+
+// byVerb is the verb of kubediag for a fault about which no other line can be pasted, and why.
+func (c *Case) byVerb(why string) Command {
 	f := c.Finding
 	recovers := func(word string) Command {
-		return Command{asksFirst + "; " + notPasted, "kubediag recover" + c.Caller.Flags + c.Caller.Pods + " " + Quote(word), EffectRepair}
+		return Command{asksFirst + "; " + why, "kubediag recover" + c.Caller.Flags + c.Caller.Pods + " " + Quote(word), EffectRepair}
 	}
 	pod := f.Pod.Namespace + "/" + f.Pod.Name
 	switch {
@@ -111,7 +131,7 @@ func (c *Case) byVerb() Command {
 	case f.Pod.UID != "" && isWord(f.Pod.UID):
 		return recovers(f.Pod.UID)
 	}
-	return Command{"shows the fault and its evidence; " + notPasted, "kubediag scan --verbose" + c.Caller.Flags, EffectNone}
+	return Command{"shows the fault and its evidence; " + why, "kubediag scan --verbose" + c.Caller.Flags, EffectNone}
 }
 
 // EvictionHelps reports whether the fault cannot be repaired in place, and a new pod gets a mount that works.
@@ -212,20 +232,21 @@ func (c *Case) unmountStaleBind() []Command {
 	if f.Details.Repair == Unmount || f.Details.PodState == PodDeleting || f.Details.PodState == PodEnded {
 		purpose = "removes the stale bind, so that the kubelet can remove the pod's directory"
 	}
-	return c.paste(Command{purpose, c.Caller.enter() + "umount -- %s", EffectRepair}, f.Mount.Point)
+	return c.onMount(Command{Purpose: purpose, Effect: EffectRepair}, f.Mount.Point, "umount -- %s")
 }
 
-// unmountDead removes a dead mount that no driver makes again.
+// unmountDead removes a dead mount that no driver makes again. If the place answers by then, as after its daemon has mounted again, the line
+// removes nothing.
 func (c *Case) unmountDead() []Command {
 	f := c.Finding
 	if f.Details.Repair != "" || f.Mount.Point == "" {
 		return nil
 	}
-	purpose := "removes the dead mount. Start what mounts it first: until it is mounted again, writes go to the node's own disk"
+	purpose := "removes the dead mount, unless it answers. Start what mounts it first: until it is mounted again, writes go to the node's own disk"
 	if f.Details.PodState == PodDeleting && f.Details.Place == PlaceInsideVolume {
-		purpose = "removes the dead mount, so that the kubelet can remove the pod's directory; only once no container of the pod runs"
+		purpose = "removes the dead mount, unless it answers, so that the kubelet can remove the pod's directory; only once no container of the pod runs"
 	}
-	return c.paste(Command{purpose, c.Caller.enter() + "umount -- %s", EffectLoss}, f.Mount.Point)
+	return c.onMount(Command{Purpose: purpose, Effect: EffectLoss}, f.Mount.Point, "stat -- %s", "umount -- %s")
 }
 
 // releaseDevice has kubediag unmount the copies where they are. No other line enters the namespace of a container.
@@ -259,21 +280,13 @@ func (c *Case) listDirectory() []Command {
 	if f.Details.Path == "" {
 		return nil
 	}
-	return c.paste(Command{"lists what is left", c.Caller.enter() + "find %s -xdev -ls", EffectNone}, f.Details.Path)
-}
-
-// enter begins a line that has to run in the kubelet's mount namespace.
-func (c Caller) enter() string {
-	if c.Enter == 0 {
-		return ""
-	}
-	return fmt.Sprintf("nsenter -t %d -m ", c.Enter)
+	return c.onMount(Command{Purpose: "lists what is left", Effect: EffectNone}, f.Details.Path, "find %s -xdev -ls")
 }
 
 // verb is a command of kubediag, whose line is the verb, with its flags and one word.
 func (c *Case) verb(command Command, flags, word string) []Command {
 	if !isWord(word) {
-		return []Command{c.byVerb()}
+		return []Command{c.byVerb(noWord)}
 	}
 	command.Line = "kubediag " + command.Line + c.Caller.Flags + flags + " " + Quote(word)
 	return []Command{command}

@@ -184,6 +184,13 @@ func (n *Node) Namespace() (mountns.Namespace, error) {
 	return mountns.Of(n.PID)
 }
 
+// InFirstNamespace reports whether the kubelet's mount namespace is that of process 1. It is false if that cannot be read.
+func (n *Node) InFirstNamespace() bool {
+	own, err := n.Namespace()
+	first, errFirst := mountns.Of(1)
+	return err == nil && errFirst == nil && own.Same(first)
+}
+
 // OwnedMounts is Namespace with a process in it, by which a process of ours finds it, too, and with the user namespace
 // that owns it, and the mount table of that process. Without the right to read the owner, only reading is possible.
 func (n *Node) OwnedMounts() (mountns.Namespace, *mountinfo.Table, error) {

@@ -198,7 +198,7 @@ func stale(p *corev1.Pod, container string) *sentinel.Fault {
 			Mount: fault.Mount{ID: 7, Device: "0:93", Point: "/pods/it's/0"}, Evidence: []string{"link count is 0"},
 			Details: fault.Details{Container: fault.ContainerRuns, Repair: fault.Replace},
 		},
-		KubeletPID: 21,
+		Enter: fault.EnterFirst,
 	}
 }
 

@@ -117,7 +117,7 @@ func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *cor
 }
 
 func advise(f *sentinel.Fault, automatic bool) fault.Advice {
-	return fault.Known().Advise(f.Finding, fault.Caller{Automatic: automatic, Enter: f.KubeletPID})
+	return fault.Known().Advise(f.Finding, fault.Caller{Automatic: automatic, Enter: f.Enter})
 }
 
 // object writes the texts of a candidate.

@@ -55,7 +55,7 @@ func TestObjectOfAPod(t *testing.T) {
 				Purpose: "shows the plan, asks, repairs it and proves it", Line: "kubediag recover shop/web-5d5f8b6c5-x2x9k",
 			}, {
 				Purpose: "removes the stale bind; the kubelet binds the current file at the next start",
-				Line:    `nsenter -t 21 -m umount -- '/pods/it'\''s/0'`,
+				Line:    `nsenter -t 1 -m umount -- '/pods/it'\''s/0'`,
 			}},
 		},
 	}

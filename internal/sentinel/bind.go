@@ -158,6 +158,14 @@ func (w *bindWatcher) askBatch(ctx context.Context, batch []*bind) (err error) {
 	return err
 }
 
+// enterOf is how a person on the node comes into the kubelet's mount namespace, wherever the shell is.
+func enterOf(node *kubelet.Node) fault.Enter {
+	if node.InFirstNamespace() {
+		return fault.EnterFirst
+	}
+	return fault.EnterNever
+}
+
 // notify notifies the observer of each fault once and of every repair, and then updates the status. It comes after the
 // repairs because it reads the mount table.
 func (w *bindWatcher) notify(ctx context.Context) error {
@@ -178,7 +186,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.described = n.found
-			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
+			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), Enter: enterOf(w.node)}
 			if !w.memory.isNotified(b, n.found.State.ID) {
 				w.memory.notified[b.location()] = n.found.State.ID
 				w.sentinel.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))

@@ -18,8 +18,8 @@ type Fault struct {
 	fault.Finding
 	// Since is when it began. It is zero if the kernel does not record it.
 	Since time.Time
-	// KubeletPID is a process in the mount namespace of the mount, or 0 if none is known.
-	KubeletPID int
+	// Enter is how a person comes into the mount namespace of the mount.
+	Enter fault.Enter
 }
 
 // withState returns the fault with the current state of its container and its pod.

@@ -149,8 +149,9 @@ type scanOrigin struct {
 	Node string    `json:"node"`
 	Time time.Time `json:"time"`
 	// Blind is whether the caller lacks the privileges to see the mounts and files of others.
-	Blind  bool         `json:"blind,omitempty"`
-	Caller fault.Caller `json:"caller"`
+	Blind bool `json:"blind,omitempty"`
+	// Caller is part of the lines to paste. So it is never read, not even from the bundle that says who has seen it.
+	Caller fault.Caller `json:"-"`
 }
 
 // nodeNameEnvs name the variables that have the name of the node, in the order in which the agent takes them:
@@ -181,8 +182,12 @@ func (s *scan) newCaller(faults []fault.Finding, o scanOptions) (c fault.Caller)
 		return c
 	}
 	own, err := mountns.Self()
-	if err != nil || own.Inode != s.looked.MountNamespace {
-		c.Enter = s.node.PID
+	switch {
+	case err == nil && own.Inode == s.looked.MountNamespace:
+	case s.node.InFirstNamespace():
+		c.Enter = fault.EnterFirst
+	default:
+		c.Enter = fault.EnterNever
 	}
 	return c
 }

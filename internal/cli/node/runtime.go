@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/links"
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -168,7 +169,7 @@ func (r *boundedRuntime) coverageGaps() []mountstate.Gap {
 	}
 	if socket, ok := r.socket.Load().(string); ok {
 		g.What = fmt.Sprintf("what the container runtime at unix://%s knows of containers and pods", socket)
-		g.Do = "see why with crictl --runtime-endpoint unix://" + socket + " info"
+		g.Do = "see why with crictl --runtime-endpoint " + fault.Quote("unix://"+socket) + " info"
 	}
 	return []mountstate.Gap{g}
 }

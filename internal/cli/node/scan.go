@@ -247,6 +247,11 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 	s.looked.addSurvey(s.sum)
 	refusing, gaps := s.source.unseen(s.looked.Denied, s.looked.Partial)
 	s.looked.Denied, s.looked.NotLookedAt = refusing, append(s.looked.NotLookedAt, gaps...)
+	if s.seen != nil { // a bundle's advice is of another machine, and anyone's
+		for i := range s.looked.NotLookedAt {
+			s.looked.NotLookedAt[i].Do = ""
+		}
+	}
 	s.looked.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
 	if s.seen == nil {
 		s.seen = &scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden(),
