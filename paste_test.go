@@ -138,6 +138,70 @@ func TestProgramsPrintTheseLinesAlone(t *testing.T) {
 	}
 }
 
+// askedOf are the verbs of programs outside of kubediag that a text may name, wherever it is printed: by advice, the plugin's doctor, a gap of a scan, an
+// Event, a page, an alert or the notes of the chart. Those that change something are for a person who administers the cluster.
+var askedOf = map[string]string{
+	"kubectl": "kubediag get describe logs rollout apply debug edit delete set create label patch support-bundle",
+	"helm":    "upgrade install template test", "crictl": "info", "systemctl": "status",
+	"ctr": "", "docker": "", "podman": "", "curl": "", "wget": "", "bash": "",
+}
+
+// called is a program in a text, with the words after it.
+var called = regexp.MustCompile(`(?:^|[\s;|&("` + "`" + `$])(kubectl|helm|crictl|systemctl|ctr|docker|podman|curl|wget|bash) ([^"` + "`" + `\n]*)`)
+
+// verbsIn are the programs in a text, each with its verb: the first word after it that is no flag, nor the value of one.
+func verbsIn(text string) (all [][2]string) {
+	for _, m := range called.FindAllStringSubmatch(text, -1) {
+		words := strings.Fields(m[2])
+		for len(words) > 0 && strings.HasPrefix(words[0], "-") {
+			takes := slices.Contains([]string{"-n", "--runtime-endpoint"}, words[0])
+			if words = words[1:]; takes && len(words) > 0 {
+				if words = words[1:]; len(words) > 2 && words[0] == "." { // {{ .Release.Namespace }}
+					words = words[2:]
+				}
+			}
+		}
+		if verb := strings.Trim(strings.Join(words[:min(1, len(words))], ""), ".,:;)'"); verb != "" {
+			all = append(all, [2]string{m[1], verb})
+		}
+	}
+	return all
+}
+
+// TestTextsNameTheseCommandsAlone reads each text of the programs, of the pages, of the chart and of the manifests, and not those of known functions or
+// types alone: a command that a new part prints is read, too.
+func TestTextsNameTheseCommandsAlone(t *testing.T) {
+	t.Parallel()
+	found := map[string]int{}
+	check := func(where, text string) {
+		for _, of := range verbsIn(regexp.MustCompile(`\{\{[^}]*\}\}`).ReplaceAllString(text, "x")) {
+			if found[of[0]]++; !slices.Contains(strings.Fields(askedOf[of[0]]), of[1]) {
+				t.Errorf("%s names %s %s, which is not in the list", where, of[0], of[1])
+			}
+		}
+	}
+	for _, x := range allSources(t) {
+		if x.test() || x.generated() || !strings.HasPrefix(x.name, "internal/") && !strings.HasPrefix(x.name, "cmd/") && !strings.HasPrefix(x.name, "api/") {
+			continue
+		}
+		ast.Inspect(x.file, func(n ast.Node) bool {
+			if of, ok := n.(*ast.BasicLit); ok && of.Kind == token.STRING {
+				text, _ := strconv.Unquote(of.Value)
+				check(x.name, text)
+			}
+			return true
+		})
+	}
+	for _, x := range allTexts(t) {
+		if slices.Contains([]string{".yaml", ".html", ".txt", ".tpl", ".json", ".js"}, path.Ext(x.name)) && regexp.MustCompile(`^(config|charts|internal/ui)/`).MatchString(x.name) {
+			check(x.name, regexp.MustCompile(`(?m)^\s*#.*$`).ReplaceAllString(x.content, ""))
+		}
+	}
+	if found["kubectl"] < 60 || found["helm"] == 0 || found["systemctl"] == 0 {
+		t.Errorf("found %v", found)
+	}
+}
+
 // changesMounts is a text that ends with a line to paste, which lacks its last words, and that changes something on the node.
 var changesMounts = regexp.MustCompile(`(^|[ :;])(umount|rm|rmdir|kill|unmap|unshare|nsenter)( -\S*)+ (%[qsd])?$`)
 

@@ -27,13 +27,14 @@ var sharers = map[string]string{
 }
 
 // bound is the name of a bound: that of a constant, a variable or a field whose name begins with max or limit, or says how many there are at once, for
-// each other thing, in a page or in a burst. A channel or a limiter has that of the function
-// that makes it.
+// each other thing, in a page or in a burst, or ends with limit. A channel, a limiter or a length that is compared with a plain number has that of
+// the function that has it.
 type bound struct{ dir, name string }
 
 func (b bound) String() string { return b.dir + " " + b.name }
 
-var boundName = regexp.MustCompile(`^([mM]ax|[lL]imit)[A-Z]|AtOnce$|[a-z]Per[A-Z]|Page$|^(page|batch|window|queue)Size$|[bB]urst$`)
+var boundName = regexp.MustCompile(`^([mM]ax|[lL]imit|[mM]ost|[aA]tMost)[A-Z]|^(limit|most)$|AtOnce$|[a-z]Per[A-Z]|Page$|^(page|batch|window|queue|ring|cache|list)Size$|[bB]urst$|` +
+	`[a-z](Limit|Capacity|Quota|AtMost)$`)
 
 // sharing are the packages that divide a bound among namespaces.
 var sharing = []string{`"kubediag.org/kubediag/internal/share"`, `"kubediag.org/kubediag/internal/fairqueue"`}
@@ -64,6 +65,10 @@ func bounds(t *testing.T) (found, inTurns map[bound]bool, shares map[string]bool
 				function = n.Name.Name
 			case *ast.ValueSpec:
 				add(n.Names...)
+			case *ast.BinaryExpr:
+				if isPlainBound(n) {
+					found[bound{path.Dir(x.name), "length in " + function}] = true
+				}
 			case *ast.StructType:
 				for _, field := range n.Fields.List {
 					add(field.Names...)
@@ -98,6 +103,16 @@ func givesTurns(value ast.Expr) (turns bool) {
 	return turns
 }
 
+// isPlainBound reports whether a length is compared with a number that has no name, and that is more than a few.
+func isPlainBound(n *ast.BinaryExpr) bool {
+	call, ok := n.X.(*ast.CallExpr)
+	if !ok || nameOf(call.Fun) != "len" || !slices.Contains([]token.Token{token.GTR, token.GEQ, token.LSS, token.LEQ, token.EQL}, n.Op) {
+		return false
+	}
+	number, ok := n.Y.(*ast.BasicLit)
+	return ok && number.Kind == token.INT && len(number.Value) > 2
+}
+
 // queueOf names the kind of queue that a call makes: a channel with room for more than one, a limiter, or the work queue of client-go or of
 // a controller. Empty: none.
 func queueOf(call *ast.CallExpr) string {
@@ -116,6 +131,8 @@ func queueOf(call *ast.CallExpr) string {
 	case *ast.SelectorExpr:
 		from, _ := of.X.(*ast.Ident)
 		switch of.Sel.Name {
+		case "SetLimit", "NewWeighted", "NewTokenBucketRateLimiter", "NewLRU":
+			return "limiter"
 		case "NewLimiter":
 			if from != nil && from.Name == "rate" { // another one is made of these, or is a share.Bucket
 				return "limiter"
