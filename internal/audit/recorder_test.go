@@ -304,7 +304,7 @@ func TestEveryNamespaceIsRecorded(t *testing.T) {
 	})
 }
 
-// TestServerAway: what the API server does not take waits on the disk, over a restart, and is sent once.
+// TestServerAway: a record that the API server does not take waits on the disk, over a restart, and is sent once.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -376,7 +376,7 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// TestForeignFiles: what is no record is removed, and not sent.
+// TestForeignFiles: a file that is no record is removed, and not sent.
 func TestForeignFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

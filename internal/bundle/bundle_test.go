@@ -139,7 +139,7 @@ func of(kind byte, name, target string) part {
 	return part{tar.Header{Typeflag: kind, Name: name, Linkname: target, Format: tar.FormatUSTAR}, "", 0}
 }
 
-// TestHostile: what was not made by Write is refused, and the error names the entry.
+// TestHostile: a file that Write did not make is refused, and the error names the entry.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	a, b := file("a", "1"), file("b", "2")

@@ -89,7 +89,7 @@ func serve(t *testing.T, version string, r runtimeapi.RuntimeServiceServer) *Cli
 
 const second = int64(time.Second)
 
-// record is what a runtime says of a container that never started.
+// record is the answer of a runtime about a container that never started.
 func record(id string, created int64, change func(*runtimeapi.ContainerStatus)) *runtimeapi.ContainerStatus {
 	s := &runtimeapi.ContainerStatus{
 		Id: id, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 128, Reason: "StartError",

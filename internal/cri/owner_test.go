@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// exporter is what a runtime says of a container that has a copy of the node's mounts.
+// exporter is the answer of a runtime about a container that has a copy of the node's mounts.
 func exporter(id string) *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{
 		Id: id, CreatedAt: 5 * second, Image: &runtimeapi.ImageSpec{Image: "node-exporter:1"},

@@ -23,7 +23,7 @@ func (r *podRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxR
 	return &runtimeapi.ListPodSandboxResponse{Items: r.items}, nil
 }
 
-// sandbox is what a runtime says of one.
+// sandbox is the answer of a runtime about one.
 func sandbox(uid string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandbox {
 	return &runtimeapi.PodSandbox{
 		State:  state,

@@ -84,7 +84,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestReduceMetadata: what tenants may write without end is not kept.
+// TestReduceMetadata: metadata that tenants may write without end is not kept.
 func TestReduceMetadata(t *testing.T) {
 	t.Parallel()
 	m := metav1.ObjectMeta{

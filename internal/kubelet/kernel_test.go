@@ -98,7 +98,7 @@ func startKubelet(t *testing.T, pod string) (root string, pid int) {
 	return dir, a.PID
 }
 
-// hostsFileOf is what a kubelet binds into the containers of a pod.
+// hostsFileOf is the file that a kubelet binds into the containers of a pod.
 func hostsFileOf(root string, pid int, pod string) string {
 	return filepath.Join("/proc", strconv.Itoa(pid), "root", root, "disk", "pods", pod, "etc-hosts")
 }

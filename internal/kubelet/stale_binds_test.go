@@ -94,7 +94,7 @@ func TestReplacesBindsIsReadOncePerProcess(t *testing.T) {
 	expect("another process", true)
 }
 
-// TestHabits of kubelets by the texts in their programs. Package test/subpath compares them with what kubelets do.
+// TestHabits of kubelets by the texts in their programs. Package test/subpath compares them with real kubelets.
 func TestHabits(t *testing.T) {
 	t.Parallel()
 	program := func(markers ...programMarker) Habits {

@@ -63,7 +63,8 @@ func TestParseVolumeRecord(t *testing.T) {
 	}
 }
 
-// FuzzParseVolumeRecord makes sure that what is taken is what any reader of JSON would take, and names something.
+// FuzzParseVolumeRecord makes sure that an accepted record has the values that any reader of JSON would take, and names
+// something.
 func FuzzParseVolumeRecord(f *testing.F) {
 	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","specVolID":"pvc-1"}`))
 	f.Add([]byte(`{"driverName":"d","volumeHandle":"h","volumeHandle":"g"}`))
@@ -91,7 +92,8 @@ func FuzzParseVolumeRecord(f *testing.F) {
 	})
 }
 
-// TestReadVolumeRecord: a record that is longer than usual is read, and one that is too long is refused, as is what is no file.
+// TestReadVolumeRecord: a record that is longer than usual is read. A record that is too long, or that is no file, is
+// refused.
 func TestReadVolumeRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

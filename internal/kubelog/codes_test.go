@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// known reads texts from the wild and what each points at.
+// known reads texts from the wild and the codes of each.
 func known(t testing.TB) map[string][]fault.Code {
 	t.Helper()
 	content, err := os.ReadFile("testdata/texts.txt")

@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// entry is what is expected of a line of testdata/lines.txt.
+// entry is the expected result of a line of testdata/lines.txt.
 type entry struct {
 	Text     string `json:"text"`
 	Mentions Found  `json:"mentions"`

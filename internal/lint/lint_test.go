@@ -231,7 +231,7 @@ containers:
   - {name: s3, mountPath: /data}
 `
 
-// TestOthersThatMount: what is mounted for the node is no FUSE file system.
+// TestOthersThatMount: a mount for the node is no FUSE file system.
 func TestOthersThatMount(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"/dev", "/sys/fs/bpf", "/run/netns", "/var/lib/kubelet/pods", "/"} {

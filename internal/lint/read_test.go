@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadBroken: what is wrong is named, and the rest is read.
+// TestReadBroken: the error names a broken document, and the rest is read.
 func TestReadBroken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ content, want string }{

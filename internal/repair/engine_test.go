@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/repair/repairtest"
 )
 
-// remover is a family that removes what there is, by the targets of its actions. It notes what it does.
+// remover is a family that removes things from a set, by the targets of its actions. It notes its actions.
 type remover struct {
 	there        map[string]bool
 	fails        map[string]error
@@ -84,7 +84,7 @@ func newRemoval(parts ...string) (*remover, repair.Plan) {
 	return f, plan
 }
 
-// gate notes what it is asked; holds are the targets that it holds.
+// gate notes its calls; holds are the targets that it holds.
 type gate struct {
 	holds map[string]string
 	err   error

@@ -52,7 +52,7 @@ func TestPodsShareTheirNamespace(t *testing.T) {
 	}
 }
 
-// TestRoomIsGivenBack: what is given back can be taken again, and nothing is given back twice.
+// TestRoomIsGivenBack: a place that is given back can be taken again, and is not given back twice.
 func TestRoomIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r, o := &Room{Places: 100}, Owner{"shop", "a"}

@@ -227,7 +227,7 @@ func TestSetComesLater(t *testing.T) {
 	})
 }
 
-// Defect 26: what a signal says never takes the place of the keys by which a Diagnosis names itself, its pod and its node.
+// Defect 26: a text of a signal never takes the place of the keys by which a Diagnosis names itself, its pod and its node.
 func TestSignalsDoNotNameTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestSignalsDoNotNameTheContext(t *testing.T) {
 	})
 }
 
-// Each selected node gets one Diagnosis, at the pace of the Trigger; a run that is begun again makes only what is missing.
+// Each selected node gets one Diagnosis, at the pace of the Trigger; a run that is begun again makes only the missing ones.
 func TestNodeSelectorIsPaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

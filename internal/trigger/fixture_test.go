@@ -78,7 +78,7 @@ func (c *cluster) add(t *testing.T, name string, change func(*v1.TriggerSpec)) *
 	return tr
 }
 
-// start runs the dispatcher, and returns what stops it.
+// start runs the dispatcher, and returns a function that stops it.
 func (c *cluster) start(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

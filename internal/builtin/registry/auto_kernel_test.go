@@ -190,7 +190,7 @@ func TestAutoRefusesAnotherPlan(t *testing.T) {
 	}
 }
 
-// TestAutoRefusesWithANextStep what it may not repair, and repairs the rest.
+// TestAutoRefusesWithANextStep the faults that it may not repair, and repairs the rest.
 func TestAutoRefusesWithANextStep(t *testing.T) {
 	p := newBrokenPod(t)
 	p.Update(p.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})

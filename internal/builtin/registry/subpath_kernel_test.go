@@ -71,7 +71,7 @@ func (p *podWithSubPath) isBound(t *testing.T) bool {
 	return len(table.All(p.point)) > 0
 }
 
-// scan is what a scan of the node says of the binds.
+// scan returns the codes of the binds that a scan of the node finds.
 func (p *podWithSubPath) scan(t *testing.T) (codes []fault.Code) {
 	t.Helper()
 	survey, err := subpath.Scan(t.Context(), p.Node, subpath.Sources{Prober: p.Inspector.Prober}, p.PodByUID)

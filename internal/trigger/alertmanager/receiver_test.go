@@ -34,7 +34,7 @@ import (
 
 const token = "a-secret-of-the-right-length"
 
-// offers keeps what is offered, and has no room for a Trigger called full.
+// offers keeps the offered causes, and has no room for a Trigger called full.
 type offers struct {
 	mu     sync.Mutex
 	causes []trigger.Cause

@@ -25,7 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/trigger"
 )
 
-// offers keeps what is offered.
+// offers keeps the offered causes.
 type offers struct {
 	mu     sync.Mutex
 	causes []trigger.Cause
@@ -202,7 +202,7 @@ func TestStoredEvents(t *testing.T) {
 	}
 }
 
-// server is what the API server does.
+// server acts as the API server.
 type server struct {
 	mu      sync.Mutex
 	pages   []*corev1.EventList

@@ -29,7 +29,7 @@ import (
 // start is when the fault of the tests began.
 var start = time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
 
-// offers keeps what is offered, and may have no room.
+// offers keeps the offered causes, and may have no room.
 type offers struct {
 	causes []trigger.Cause
 	full   error
@@ -305,7 +305,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// An update is compared if it changes what decides about a match.
+// An update is compared if it changes a field that decides about a match.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
