@@ -41,7 +41,7 @@ func (s Sys) Health(n Number) Health {
 	files := s.newSysfs()
 	link, err := os.Readlink(files.pathAt("sys/dev/block/" + n.String()))
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && n.Major != 0 && n.Major != flashMajor && pathExists(files.pathAt("sys/dev/block")):
+	case errors.Is(err, fs.ErrNotExist) && n.Major != 0 && n.Major != flashMajor && files.listsDevices():
 		return Health{Lost: "the kernel has no block device with this number any more"}
 	case err != nil:
 		return Health{}
@@ -50,6 +50,12 @@ func (s Sys) Health(n Number) Health {
 	text, _ := readText(files.pathAt("sys/fs/ext4/" + name + "/errors_count"))
 	noted, _ := strconv.ParseUint(text, 10, 64) // 0 if there is none
 	return Health{Suspended: files.suspendedBelow(name), Lost: files.deadState(name), Errors: noted}
+}
+
+// listsDevices reports whether block devices can be seen: a sandbox may leave out the directory of their numbers, or empty it.
+func (s sysfs) listsDevices() bool {
+	numbers, err := listNames(s.pathAt("sys/dev/block"))
+	return err == nil && len(numbers) > 0
 }
 
 // deadState says that the disk of a device serves no request; empty: it does, as far as its state says.

@@ -5,6 +5,8 @@ package blockdev
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -76,7 +78,11 @@ func TestHealthOfManyLayers(t *testing.T) {
 // TestHealthWithoutSysfs is that of a machine whose devices cannot be seen.
 func TestHealthWithoutSysfs(t *testing.T) {
 	t.Parallel()
-	if got := layOut(t, "").Health(Number{Major: 8}); got != (Health{}) {
-		t.Errorf("%+v, want nothing", got)
+	empty := layOut(t, "")
+	for _, when := range []string{"no directory", "an empty directory"} {
+		if got := empty.Health(Number{Major: 8}); got != (Health{}) {
+			t.Errorf("%s: %+v, want nothing", when, got)
+		}
+		must(t, os.MkdirAll(filepath.Join(empty.Root, "sys/dev/block"), 0o700))
 	}
 }
