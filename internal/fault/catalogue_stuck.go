@@ -106,15 +106,18 @@ func wayOf(f Finding) stuckWay {
 	return stuckWays[ReasonNotTakenDown]
 }
 
-// explains reports whether a fault is why a StuckTermination is found: at the same volume, or without a cause.
-func (f Finding) explains(other Finding) bool {
-	switch reason := other.Details.Reason; {
-	case other.Code != StuckTermination, f.Pod.UID != other.Pod.UID, f.Pod.UID == "", !f.Details.KeepsPod, reason == ReasonForeignMount:
+// AsksWhy reports whether the fault says that a pod stays, so that another fault may say why.
+func (f *Finding) AsksWhy() bool { return f.Code == StuckTermination }
+
+// Explains reports whether a fault is why a pod stays: at the same volume, or without a cause.
+func (f *Finding) Explains(stays *Finding) bool {
+	switch reason := stays.Details.Reason; {
+	case !stays.AsksWhy(), f.Pod.UID != stays.Pod.UID, f.Pod.UID == "", !f.Details.KeepsPod, reason == ReasonForeignMount:
 		return false
 	case reason == ReasonNotTakenDown:
 		return f.Details.Reason != reason
 	}
-	return f.Code != StuckTermination && f.Volume == other.Volume
+	return !f.AsksWhy() && f.Volume == stays.Volume
 }
 
 func stuckTermination() Entry {

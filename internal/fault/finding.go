@@ -3,8 +3,6 @@
 
 package fault
 
-import "slices"
-
 // Code names a fault of the catalogue. Codes are stable: they appear in statuses, metrics and runbooks.
 type Code string
 
@@ -17,14 +15,6 @@ type Absence struct {
 // Covers reports whether the finding is of a fault that is not there any more.
 func (a Absence) Covers(f Finding) bool {
 	return a.Code == f.Code && (a.Pod.Name == "" || a.Pod.Namespace == f.Pod.Namespace && a.Pod.Name == f.Pod.Name)
-}
-
-// WithoutExplained leaves out the faults that another one explains.
-func WithoutExplained[T any](all []T, finding func(T) *Finding) []T {
-	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
-		f := finding(one)
-		return f.Code == StuckTermination && slices.ContainsFunc(all, func(other T) bool { return finding(other).explains(*f) })
-	})
 }
 
 // Finding is one fault that was found: its place and its proof.

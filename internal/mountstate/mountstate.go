@@ -7,7 +7,7 @@
 // something unknown, nothing is known to be well, and each program that shows a survey says so.
 //
 // It also has the model that says why each mount of the kubelet is there: Desired are the links that pods want, Observe has the mounts,
-// Classify puts each mount in one class, Evaluate decides by rows whether a link is there, and Account adds up. All of it is pure: the
+// Classify puts each mount in one class, Evaluate decides by rows whether a link is there, Attribute says each state once, and Account adds up. All of it is pure: the
 // package asks no file system.
 package mountstate
 
@@ -133,32 +133,6 @@ func (u *Unknown) Merge(o Unknown) {
 			u.Gaps = append(u.Gaps, g)
 		}
 	}
-}
-
-// Without is all of it but the places of volumes that a finding says are broken: each state of a volume is said once. A place in a container
-// is said with its volume, or with the same mount.
-func (u Unknown) Without(findings []fault.Finding) Unknown {
-	type mountOf struct{ pod, volume, container, point string }
-	part, whole, same := map[mountOf]bool{}, map[mountOf]bool{}, map[mountOf]bool{}
-	for _, f := range findings {
-		if fault.Known().Entry(f.Code).Breaks < fault.BreaksMount {
-			continue
-		}
-		volume := mountOf{pod: f.Pod.UID, volume: f.Volume}
-		part[volume], whole[volume] = true, whole[volume] || f.Container == ""
-		same[mountOf{f.Pod.UID, f.Volume, f.Container, f.Mount.Point}] = true
-	}
-	u.Places = slices.DeleteFunc(slices.Clone(u.Places), func(p Place) bool {
-		volume := mountOf{pod: p.Pod.UID, volume: p.Volume}
-		switch {
-		case p.Volume == "" || p.Namespace != "":
-			return false
-		case p.Container == "":
-			return part[volume]
-		}
-		return whole[volume] || same[mountOf{p.Pod.UID, p.Volume, p.Container, p.Point}]
-	})
-	return u
 }
 
 // AddPlace adds a place, once.

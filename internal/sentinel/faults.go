@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -75,7 +76,7 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 		}
 	}
 	slices.Sort(unknown)
-	return fault.WithoutExplained(present, func(f *Fault) *fault.Finding { return &f.Finding }), slices.Compact(unknown)
+	return mountstate.Attribute(present, func(f *Fault) *fault.Finding { return &f.Finding }), slices.Compact(unknown)
 }
 
 // report is what a source has said last.

@@ -233,9 +233,9 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 	if err := s.search(ctx, searchesFor(options.only)); err != nil {
 		return nil, err
 	}
-	s.sum.Unknown = s.sum.Unknown.Without(s.sum.Findings)
+	s.sum.Attribute()
 	s.looked.Classes = s.sum.Account()
-	faults := fault.WithoutExplained(s.sum.Findings, func(f fault.Finding) *fault.Finding { return &f })
+	faults := s.sum.Findings
 	if !s.looked.Interrupted {
 		s.addPodNames(ctx, faults)
 		s.addContainerStates(ctx, faults)

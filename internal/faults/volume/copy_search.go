@@ -76,7 +76,7 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 			if p := plainDirOf(plain, m); p != nil {
 				s.takePlainDir(p, m)
 			} else {
-				s.attribute(m)
+				s.takeCopy(m)
 			}
 		}
 		return ctx.Err()
@@ -121,9 +121,9 @@ func wantedDevices(volumes []*Health, scope mountstate.Scope) map[device][]*Heal
 	return wanted
 }
 
-// attribute adds a mount of another namespace to the copies of its volume, if there is one, and decides whether it may be
+// takeCopy adds a mount of another namespace to the copies of its volume, if there is one, and decides whether it may be
 // replaced. It is called inside the kubelet's namespace.
-func (s *copySearch) attribute(found mountns.Mount) {
+func (s *copySearch) takeCopy(found mountns.Mount) {
 	other := s.namespaces.otherNamespaceOf(found.Namespace)
 	if other.gone {
 		return

@@ -149,7 +149,7 @@ type checkSum struct {
 }
 
 func (s *checkSum) addResult(target familyTarget, one processor.Result, err error) {
-	one.Findings = s.withoutKnown(one.Findings)
+	one.Findings = s.newFindings(one.Findings)
 	check := familyCheck{Family: target.Name, Namespace: target.request.Pod.Namespace, Pod: target.request.Pod.Name, Message: printable.Clip(one.NotApplicable, maxMessage)}
 	switch {
 	case errors.Is(err, kubelet.ErrPodNotFound) && !s.podIsNamed:
@@ -196,7 +196,7 @@ func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods [
 	if err != nil {
 		s.errs = append(s.errs, err)
 	}
-	found := s.result.Findings
+	var found []fault.Finding
 	for _, state := range states {
 		text = state.Text
 		switch left := state.Remains; {
@@ -207,26 +207,17 @@ func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods [
 			found = append(found, left.Judge()...)
 		}
 	}
-	before := len(s.result.Findings)
-	s.result.Findings = fault.WithoutExplained(found, func(f fault.Finding) *fault.Finding { return &f })
-	if len(s.result.Findings) > before {
-		s.checks = append(s.checks, checksByPod(familyCheck{Family: leavingCheck}, s.result.Findings[before:])...)
+	if found = s.newFindings(found); len(found) > 0 {
+		s.result.Findings = append(s.result.Findings, found...)
+		s.checks = append(s.checks, checksByPod(familyCheck{Family: leavingCheck}, found)...)
 	}
 	return text
 }
 
-// withoutKnown are the findings but for those of mounts that another family has found to be broken, and will repair.
-func (s *checkSum) withoutKnown(findings []fault.Finding) []fault.Finding {
-	return slices.DeleteFunc(slices.Clone(findings), func(f fault.Finding) bool {
-		return breaksMount(f) && f.Mount != (fault.Mount{}) && slices.ContainsFunc(s.result.Findings, func(known fault.Finding) bool {
-			return known.Code != f.Code && breaksMount(known) && known.Mount.Same(f.Mount)
-		})
-	})
-}
-
-// breaksMount reports whether the finding says of its mount itself that it is broken.
-func breaksMount(f fault.Finding) bool {
-	return fault.Known().Entry(f.Code).Breaks >= fault.BreaksMount
+// newFindings are those that no finding of another family explains, which will be repaired.
+func (s *checkSum) newFindings(found []fault.Finding) []fault.Finding {
+	known := len(s.result.Findings)
+	return mountstate.Attribute(slices.Concat(s.result.Findings, found), func(f fault.Finding) *fault.Finding { return &f })[known:]
 }
 
 // addFinding adds the code of a finding. The first says what a person can do.
