@@ -17,6 +17,8 @@ type Advice struct {
 	// no repair.
 	Summary string `json:"summary"`
 	Plan    string `json:"plan"`
+	// Prevention is the change that makes the fault impossible, or why there is none. It is empty for a fault that the catalogue does not have.
+	Prevention string `json:"prevention,omitempty"`
 	// Commands are for a shell on the node, in the order in which a person would try them.
 	Commands []Command `json:"commands,omitempty"`
 }
@@ -78,7 +80,7 @@ func (c Catalogue) Advise(f Finding, caller Caller) Advice {
 		impact = ImpactTerminating
 	}
 	return Advice{
-		Impact: impact, Heal: healOf(f, caller.Automatic), Summary: of.summary(), Plan: of.plan(), Commands: of.commands(),
+		Impact: impact, Heal: healOf(f, caller.Automatic), Summary: of.summary(), Plan: of.plan(), Prevention: of.prevention(), Commands: of.commands(),
 	}
 }
 

@@ -25,8 +25,6 @@ const (
 	MissingBindSource Code = "MissingBindSource"
 	// SourceTypeMismatch: a file is to be mounted onto a directory, or the reverse.
 	SourceTypeMismatch Code = "SourceTypeMismatch"
-	// VolumeIOError: the file system of a volume answers with an error that no change of mounts repairs.
-	VolumeIOError Code = "VolumeIOError"
 )
 
 // waitsForDriver is the NoPlan of faults that the driver of a volume can end, and driverNext their Next.
@@ -76,16 +74,17 @@ func deletedVolumeSource() Entry {
 		Actions:   []ActionKind{Replace, RemoveContainerRecord, Evict},
 		Alerts:    alertsOfVolumes,
 
-		Impact: always(ImpactNow),
-		Fact:   always("its directory was deleted or replaced"),
-		BySpec: outside,
-		Ways:   map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
-		At:     atVolumes(commands((*Case).recoverPod, (*Case).deletePod), commands((*Case).recoverPod), startDaemonFirst, startDaemonThenContainer),
-		Loss:   loseNothing,
-		NoPlan: waitsForDriver,
-		Next:   driverNext,
+		Impact:      always(ImpactNow),
+		Fact:        always("its directory was deleted or replaced"),
+		BySpec:      outside,
+		Ways:        map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
+		At:          atVolumes(commands((*Case).recoverPod, (*Case).deletePod), commands((*Case).recoverPod), startDaemonFirst, startDaemonThenContainer),
+		Loss:        loseNothing,
+		NoPlan:      waitsForDriver,
+		Next:        driverNext,
+		Unprevented: "no change of the pod can: another client of the volume has removed the directory, or the driver has mounted over a directory that was not empty",
 
-		Without: []string{"Culprit"},
+		Without: []string{"Culprit", "Prevent"},
 	}
 }
 
@@ -115,10 +114,12 @@ func disconnectedFUSE() Entry {
 			Replace: {driverIsBack, always(putBeneath)},
 			Unmount: {whyUnmount("a living mount of the same source lies beneath it"), always("unmount this one dead mount, and nothing that answers")},
 		},
-		At:     deadAtVolumes(),
-		Loss:   lostByDaemon,
-		NoPlan: waitsForDriver,
-		Next:   driverNext,
+		At:          deadAtVolumes(),
+		Loss:        lostByDaemon,
+		NoPlan:      waitsForDriver,
+		Next:        driverNext,
+		Prevent:     preventDisconnected,
+		Unprevented: "it is not known what has mounted it",
 
 		Without: []string{"Culprit"},
 	}
@@ -155,9 +156,11 @@ func heldDevice() Entry {
 			Unmount: {whyUnmount(""), always("unmount this copy in the mount namespace that has it, and detach the device; no process ends")},
 			Detach:  {always("nothing uses it"), always("detach the loop device, while nothing uses it; the data behind it is not touched")},
 		},
-		At:     map[Place]Remedy{PlaceDevice: held, PlaceUnknown: held},
-		NoPlan: "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet",
-		Next:   "end what uses the device, or unmount it where it is held; kubediag holders, on the node, shows where",
+		At:          map[Place]Remedy{PlaceDevice: held, PlaceUnknown: held},
+		NoPlan:      "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet",
+		Next:        "end what uses the device, or unmount it where it is held; kubediag holders, on the node, shows where",
+		Prevent:     preventHeld,
+		Unprevented: "no pod is known to have brought in the copy, or the kubelet has left the loop device",
 
 		Without: []string{"Loss"}, // no mount is replaced
 	}
@@ -191,6 +194,8 @@ func hungMount() Entry {
 		NoPlan:  "nothing by itself: the daemon or the server must answer again",
 		Next: "have its daemon or server answer again; if it never will, create a Diagnosis with the parameter " +
 			"param.recover.kubernetes.volume_rebind.abort \"true\", which loses what is not stored yet",
+		Prevent:     preventHung,
+		Unprevented: "only the server can: a timeout of the client would turn a wait into lost writes",
 	}
 }
 
@@ -221,8 +226,10 @@ func missingBindSource() Entry {
 				Next: always("start the daemon that makes the socket, or change the volume in the pod's template"),
 			},
 		},
-		NoPlan: "nothing: the missing file or directory has to be created, or the volume changed",
-		Next:   "create the missing file or directory, start the daemon if it is a socket, or change the volume in the pod's template",
+		NoPlan:      "nothing: the missing file or directory has to be created, or the volume changed",
+		Next:        "create the missing file or directory, start the daemon if it is a socket, or change the volume in the pod's template",
+		Prevent:     preventMissing,
+		Unprevented: "only the daemon that makes the socket can: an entry that the kubelet makes in its place would be of the wrong kind",
 
 		Without: []string{"Operation", "Culprit", "Ways", "Loss"},
 	}
@@ -247,15 +254,16 @@ func orphanedPodVolumes() Entry {
 		Actions:   []ActionKind{RemoveDirectory, RemoveFile},
 		Alerts:    alertsOfOrphans,
 
-		Impact: always(ImpactCleanup),
-		Fact:   always("the pod is gone and its directory is left"),
-		BySpec: bySpec,
-		Ways:   map[ActionKind]Way{RemoveDirectory: {always(""), always("remove the empty directories that are left, and nothing that may be data")}},
-		At:     map[Place]Remedy{PlacePodDirectory: left, PlaceUnknown: left},
-		NoPlan: "nothing: a person has to look at what is left",
-		Next:   "look at what is left in the directory before you remove it by hand",
+		Impact:  always(ImpactCleanup),
+		Fact:    always("the pod is gone and its directory is left"),
+		BySpec:  bySpec,
+		Ways:    map[ActionKind]Way{RemoveDirectory: {always(""), always("remove the empty directories that are left, and nothing that may be data")}},
+		At:      map[Place]Remedy{PlacePodDirectory: left, PlaceUnknown: left},
+		NoPlan:  "nothing: a person has to look at what is left",
+		Next:    "look at what is left in the directory before you remove it by hand",
+		Prevent: always("drain the node before its kubelet is stopped for good or its runtime is reset, and remove a CSI driver only after the pods that use it"),
 
-		Without: []string{"Culprit", "Loss"},
+		Without: []string{"Culprit", "Loss", "Unprevented"},
 	}
 }
 
@@ -286,10 +294,11 @@ func sourceTypeMismatch() Entry {
 				Next: always("move away what lies in the place of the socket and start the daemon that makes it, or change the volume in the pod's template"),
 			},
 		},
-		NoPlan: "nothing: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
-		Next:   "change subPath, mountPath or the type of the hostPath in the pod's template",
+		NoPlan:  "nothing: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
+		Next:    "change subPath, mountPath or the type of the hostPath in the pod's template",
+		Prevent: preventMismatch,
 
-		Without: []string{"Operation", "Culprit", "Ways", "Loss"},
+		Without: []string{"Operation", "Culprit", "Ways", "Loss", "Unprevented"},
 	}
 }
 
@@ -310,16 +319,17 @@ func staleFileHandle() Entry {
 		Actions:   []ActionKind{Replace, RemoveContainerRecord, Evict},
 		Alerts:    alertsOfVolumes,
 
-		Impact: always(ImpactNow),
-		Fact:   always("the server no longer knows its directory"),
-		BySpec: outside,
-		Ways:   map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
-		At:     deadAtVolumes(),
-		Loss:   loseOpen,
-		NoPlan: waitsForDriver,
-		Next:   "restore the export on the server",
+		Impact:      always(ImpactNow),
+		Fact:        always("the server no longer knows its directory"),
+		BySpec:      outside,
+		Ways:        map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
+		At:          deadAtVolumes(),
+		Loss:        loseOpen,
+		NoPlan:      waitsForDriver,
+		Next:        "restore the export on the server",
+		Unprevented: "no change of the pod can: the server has lost the directory, or exports another file system under its number",
 
-		Without: []string{"Culprit"},
+		Without: []string{"Culprit", "Prevent"},
 	}
 }
 
@@ -349,40 +359,11 @@ func staleSubPath() Entry {
 			Replace: {always(""), replaceBind},
 			Unmount: {whyUnmount(""), always("unmount this one dead bind, which keeps its pod from going")},
 		},
-		At:     map[Place]Remedy{PlaceSubPath: stale, PlaceUnknown: stale},
-		NoPlan: "nothing by itself: the kubelet has to bind the current file",
-		Next:   "create another Diagnosis once that is solved",
+		At:      map[Place]Remedy{PlaceSubPath: stale, PlaceUnknown: stale},
+		NoPlan:  "nothing by itself: the kubelet has to bind the current file",
+		Next:    "create another Diagnosis once that is solved",
+		Prevent: preventStaleSubPath,
 
-		Without: []string{"Culprit", "Loss"},
-	}
-}
-
-func volumeIOError() Entry {
-	lines := commands((*Case).recoverPod, (*Case).showErrors)
-	remedy := Remedy{Commands: lines}
-	return Entry{
-		Code:     VolumeIOError,
-		Title:    "The file system of a volume answers with an error",
-		Severity: Critical,
-		Repair:   "none by mount: the server, the network or the disk has to be repaired; then the volume is mounted again",
-		Chinese: Translation{
-			Title:  "卷的文件系统回答错误",
-			Repair: "挂载无法修复它：需要修复服务端、网络或磁盘，然后重新挂载卷",
-		},
-
-		Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksMount,
-		Searches: []Search{SearchVolumes},
-		Alerts:   alertsOfVolumes,
-
-		Impact: always(ImpactNow),
-		Fact:   always("its file system answers with an error"),
-		BySpec: outside,
-		At: map[Place]Remedy{
-			PlaceVolume: remedy, PlaceSubPath: remedy, PlaceContainer: remedy, PlaceHostPath: remedy, PlaceInsideVolume: remedy, PlaceUnknown: {},
-		},
-		NoPlan: "nothing: the cause is the server, the network or the disk of the volume, and no mount of this node",
-		Next:   "repair the server, the network or the disk of the volume, and then have the volume mounted again",
-
-		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss"},
+		Without: []string{"Culprit", "Loss", "Unprevented"},
 	}
 }

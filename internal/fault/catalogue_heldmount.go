@@ -31,9 +31,11 @@ func heldMount() Entry {
 		Ways: map[ActionKind]Way{
 			Unmount: {whyUnmount(""), always("unmount this copy in the mount namespace that has it; no process ends")},
 		},
-		At:     map[Place]Remedy{PlaceDevice: held, PlaceUnknown: held},
-		NoPlan: "nothing by itself: what holds the file system is in use, or no copy of a mount of the kubelet",
-		Next:   "end what uses the file system, or unmount it where it is held; kubediag holders, on the node, shows where",
+		At:          map[Place]Remedy{PlaceDevice: held, PlaceUnknown: held},
+		NoPlan:      "nothing by itself: what holds the file system is in use, or no copy of a mount of the kubelet",
+		Next:        "end what uses the file system, or unmount it where it is held; kubediag holders, on the node, shows where",
+		Prevent:     preventHeld,
+		Unprevented: "no pod is known to have brought in the copy",
 
 		Without: []string{"Loss"}, // no mount is replaced
 	}

@@ -32,8 +32,9 @@ func leftoverStaging() Entry {
 		NoPlan: "nothing: a new pod may have the volume staged there at any moment, and an unmount would then give it the node's own disk",
 		Next: "cordon the node, wait until the volume has no VolumeAttachment for it and is not in its volumesInUse, and unmount it then; if a pod comes " +
 			"back to the node, the kubelet has it unstaged by itself",
+		Prevent: always("drain the node before its kubelet is stopped for good: the kubelet has each volume unstaged after its last pod, and forgets that at a restart"),
 
-		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss"},
+		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss", "Unprevented"},
 	}
 }
 

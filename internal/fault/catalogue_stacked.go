@@ -47,10 +47,11 @@ func stackedMounts() Entry {
 			PlaceMountLimit: {Commands: commands((*Case).showPlaces)},
 			PlaceUnknown:    {},
 		},
-		NoPlan: "nothing: the mounts at the place are not all the same, or are in use",
-		Next:   "find the program that mounts there again and again, such as a driver or a service that binds a directory at each start, and repair that first",
+		NoPlan:      "nothing: the mounts at the place are not all the same, or are in use",
+		Next:        "find the program that mounts there again and again, such as a driver or a service that binds a directory at each start, and repair that first",
+		Unprevented: "no change of the pod can: the program that mounts there has to look first whether its mount is there already",
 
-		Without: []string{"Culprit", "Loss"},
+		Without: []string{"Culprit", "Loss", "Prevent"},
 	}
 }
 

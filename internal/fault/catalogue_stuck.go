@@ -151,6 +151,8 @@ func stuckTermination() Entry {
 		},
 		At:     at,
 		NoPlan: "nothing: a person has to decide", Next: "look at the evidence, and create another Diagnosis once that is solved",
+		Prevent:     preventStuck,
+		Unprevented: "no change of the pod can: the kubelet, a driver or a disk has failed, and the pod waits for it",
 
 		Without: []string{"Culprit", "Loss"},
 	}

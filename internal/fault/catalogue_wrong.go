@@ -23,13 +23,14 @@ func wrongSubPath() Entry {
 		Searches: []Search{SearchSubPaths},
 		Alerts:   []string{"WrongDirectory"},
 
-		Impact: always(ImpactNow),
-		Fact:   always("it shows another directory than the spec names"),
-		BySpec: bySpec,
-		At:     map[Place]Remedy{PlaceSubPath: remedy, PlaceUnknown: {}},
-		NoPlan: "nothing: a container has the directory, and another beneath it would change its data",
-		Next:   "compare what the container has with the volume, stop the program that writes to the wrong directory, and update the driver of the volume",
+		Impact:  always(ImpactNow),
+		Fact:    always("it shows another directory than the spec names"),
+		BySpec:  bySpec,
+		At:      map[Place]Remedy{PlaceSubPath: remedy, PlaceUnknown: {}},
+		NoPlan:  "nothing: a container has the directory, and another beneath it would change its data",
+		Next:    "compare what the container has with the volume, stop the program that writes to the wrong directory, and update the driver of the volume",
+		Prevent: wholeVolume,
 
-		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss"},
+		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss", "Unprevented"},
 	}
 }

@@ -139,6 +139,9 @@ type Entry struct {
 	Loss string
 	// NoPlan says why kubediag makes no repair of a finding, and Next is the next step of a person then.
 	NoPlan, Next string
+	// Prevent is the change that makes a finding impossible; empty: there is none. Unprevented says why there is none.
+	Prevent     func(Finding) string
+	Unprevented string
 
 	// Without names the fields that the fault has none of. A field that is neither set nor named was forgotten.
 	Without []string

@@ -100,8 +100,12 @@ func (v scanView) placeSection(language ui.Language, place faultPlace, unsure st
 	if unsure != "" {
 		s.Text, commands = []string{unsureText(unsure)}, commandsWithoutEffect(commands)
 	}
+	prevention := first.Prevention
+	if language != ui.English {
+		prevention = language.Prevention(first.Code)
+	}
 	facts := append(first.facts(), ui.Fact{Name: "heal", Value: language.Word(verb.Heals[first.Heal])}, ui.Fact{Name: "plan", Value: first.Plan},
-		ui.Fact{Name: "repair", Value: language.Repair(entry)}, ui.Fact{Name: "prevention", Value: language.Prevention(first.Code)})
+		ui.Fact{Name: "repair", Value: language.Repair(entry)}, ui.Fact{Name: "prevention", Value: prevention})
 	facts[0].Value = language.Word(facts[0].Value) // hurts
 	for _, f := range facts {
 		if f.Value != "" {

@@ -38,10 +38,12 @@ type scanFault struct {
 	Impact fault.Impact `json:"impact"`
 	Heal   fault.Heal   `json:"heal"`
 	// Summary and Plan are for people, as Evidence is.
-	Summary   string  `json:"summary"`
-	Plan      string  `json:"plan"`
-	Pod       scanPod `json:"pod"`
-	Container string  `json:"container"`
+	Summary string `json:"summary"`
+	Plan    string `json:"plan"`
+	// Prevention is the change that makes the fault impossible, or why there is none.
+	Prevention string  `json:"prevention"`
+	Pod        scanPod `json:"pod"`
+	Container  string  `json:"container"`
 	// Volume is the name in the pod's spec, as far as that is known; else the kubelet's.
 	Volume string    `json:"volume"`
 	Mount  scanMount `json:"mount"`
@@ -210,7 +212,7 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 		}
 		a := fault.Known().Advise(finding, caller)
 		report.Faults = append(report.Faults, scanFault{
-			Code: finding.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan,
+			Code: finding.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan, Prevention: a.Prevention,
 			Pod: scanPod{finding.Pod.UID, finding.Pod.Namespace, finding.Pod.Name}, Container: finding.Container,
 			Volume: cmp.Or(finding.Details.SpecVolume, finding.Volume),
 			Mount:  mount, Details: finding.Details, Holder: finding.Holder,

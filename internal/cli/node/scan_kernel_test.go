@@ -155,7 +155,7 @@ func TestScanFindsWhatIsStale(t *testing.T) {
 	}
 	f.Evidence = nil
 	want := scanFault{
-		Place: 1, Impact: fault.ImpactNextStart, Heal: fault.HealSafe, Summary: f.Summary, Plan: f.Plan,
+		Place: 1, Impact: fault.ImpactNextStart, Heal: fault.HealSafe, Summary: f.Summary, Plan: f.Plan, Prevention: f.Prevention,
 		Details:  fault.Details{Place: fault.PlaceSubPath, Repair: fault.Replace},
 		Commands: []fault.Command{{Purpose: f.Commands[0].Purpose, Line: "umount -- " + fault.Quote(state.Point), Effect: fault.EffectRepair}},
 		Code:     fault.StaleSubPath, Pod: scanPod{UID: string(pods[1].UID)}, Container: "app", Volume: "configmap",

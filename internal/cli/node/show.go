@@ -221,6 +221,7 @@ func (v scanView) evidenceText(found *scanFault) string {
 	}
 	p.Row(2, "heal", verb.Heals[found.Heal])
 	p.Row(2, "plan", found.Plan)
+	p.Row(2, "prevention", found.Prevention)
 	addRemedy(p, entry, v.program)
 	return p.String()
 }

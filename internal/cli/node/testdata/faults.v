@@ -15,6 +15,7 @@
   mount      /k/\xff
   heal       person
   plan       nothing: the missing file or directory has to be created, or the volume changed
+  prevention if it is a hostPath, set type: DirectoryOrCreate in the pod with UID no \x1b[2J name, and the kubelet makes the directory; else take subPath out of the volumeMount of the pod with UID no \x1b[2J name: it then has the whole volume
   repair     none by mount: the missing file or directory has to be created, the daemon of a socket started, or the volume changed
   runbook    kubediag explain MissingBindSource
 
@@ -28,6 +29,7 @@
              device 8:1, inode 7, link count 0
   heal       person
   plan       nothing by itself: the kubelet has to bind the current file
+  prevention take subPath out of the volumeMount of volume "configmap" in container "app" of pod default/web: it then has the whole volume; or update the kubelet to 1.19 or later
   repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
@@ -40,6 +42,7 @@
   why        the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy
   heal       person
   plan       nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet
+  prevention none: no pod is known to have brought in the copy, or the kubelet has left the loop device
   repair     unmount every copy in the mount namespace that has it, without ending a process; then detach the device
   runbook    kubediag explain HeldDevice
 

@@ -23,6 +23,7 @@
   driver     cephfs.csi.ceph.com
   heal       person
   plan       nothing by itself: the daemon or the server must answer again
+  prevention set the sysctls fs.fuse.default_request_timeout and fs.fuse.max_request_timeout of the node (Linux 6.15): the kernel then ends a connection that does not answer
   repair     none by itself: the daemon or the server must answer again; the FUSE connection is aborted on explicit request only
   runbook    kubediag explain HungMount
 
@@ -35,6 +36,7 @@
   driver     cephfs.csi.ceph.com
   heal       driver
   plan       nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too
+  prevention drain the node before cephfs.csi.ceph.com is updated, and give its container enough memory; or have it run its daemons outside its own pod
   repair     replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is none, evict the pod; unmount a dead mount of the node that hides a living one, or whose pod is going
   runbook    kubediag explain DisconnectedFUSE
 
@@ -48,6 +50,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
+  prevention take subPath out of the volumeMount of volume "nginx-conf" in container "nginx" of ReplicaSet shop/web-7d9f8b6c5: it then has the whole volume; or update the kubelet to 1.19 or later
   repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
@@ -61,6 +64,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
+  prevention take subPath out of the volumeMount of volume "nginx-conf" in container "sidecar" of ReplicaSet shop/web-7d9f8b6c5: it then has the whole volume; or update the kubelet to 1.19 or later
   repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
@@ -74,6 +78,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
+  prevention take subPath out of the volumeMount of volume "nginx-conf" in container "nginx" of ReplicaSet shop/web-7d9f8b6c5: it then has the whole volume; or update the kubelet to 1.19 or later
   repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
@@ -87,6 +92,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
+  prevention take subPath out of the volumeMount of volume "nginx-conf" in container "sidecar" of ReplicaSet shop/web-7d9f8b6c5: it then has the whole volume; or update the kubelet to 1.19 or later
   repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
@@ -99,6 +105,7 @@
   holder     process 21214 (node_exporter)
   heal       safe
   plan       unmount this copy in the mount namespace that has it, and detach the device; no process ends
+  prevention set mountPropagation: HostToContainer in the volumeMount of pod monitoring/node-exporter-x2x9k that brings in the directories of the node: an unmount of the node then reaches it
   repair     unmount every copy in the mount namespace that has it, without ending a process; then detach the device
   runbook    kubediag explain HeldDevice
 
@@ -107,6 +114,7 @@
   pod        uid 29da79e5-386c-4e0d-82c1-215f93ff955d (its name is not known)
   heal       safe
   plan       remove the empty directories that are left, and nothing that may be data
+  prevention drain the node before its kubelet is stopped for good or its runtime is reset, and remove a CSI driver only after the pods that use it
   repair     remove the empty directories, leaf first, once no mount namespace has a mount of them; anything that may be data stays
   runbook    kubediag explain OrphanedPodVolumes
 
