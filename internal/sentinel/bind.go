@@ -57,9 +57,6 @@ func (b *bind) needsPolling() bool {
 // inspected with all others.
 func (b *bind) isAsked() bool { return b.identity.fsType != "" && subpath.IsAsked(b.identity.fsType) }
 
-// isIdle reports whether the bind needs no action and no report until the next event.
-func (b *bind) isIdle() bool { return b.inspected && b.code == "" && !b.needsPolling() }
-
 // mountIdentity identifies the mounts at one place: the newest of them, and how many they are. If it changes, other
 // mounts are there.
 type mountIdentity struct {

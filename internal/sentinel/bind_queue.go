@@ -72,11 +72,3 @@ func (q *bindQueue) drop(b *bind) {
 	delete(q.byPoint, b.point)
 	delete(q.pending, b)
 }
-
-// notificationQueue holds notifications for the observer.
-type notificationQueue []notification
-
-// mustGo reports whether the notifications can wait no longer for events that are there, and for binds that are queued.
-func (q notificationQueue) mustGo() bool {
-	return len(q) >= maxNotifications || len(q) > 0 && time.Since(q[0].inspectedAt) >= maxNotifyDelay
-}

@@ -50,8 +50,8 @@ type bindWatcher struct {
 	sources  *sourceWatcher
 	asksOnly bool
 
-	notifications notificationQueue
-	namespace     uint64 // the inode number of the kubelet's mount namespace
+	notifications []notification // that the observer does not know yet, the oldest first
+	namespace     uint64         // the inode number of the kubelet's mount namespace
 	habits        kubelet.Habits
 	asked         subpath.Answers // about the binds of a batch
 	locked        bool            // whether no other program of the node repairs meanwhile
@@ -106,7 +106,9 @@ func (w *bindWatcher) run(ctx context.Context) error {
 			w.statusChanged = true
 		}
 		idle := !got && w.binds.queue.Len() == 0
-		if idle || w.notifications.mustGo() || w.statusChanged && time.Since(w.reported) >= maxNotifyDelay {
+		full := len(w.notifications) >= maxNotifications
+		late := len(w.notifications) > 0 && time.Since(w.notifications[0].inspectedAt) >= maxNotifyDelay
+		if idle || full || late || w.statusChanged && time.Since(w.reported) >= maxNotifyDelay {
 			if err := w.notify(ctx); err != nil {
 				return err
 			}
@@ -176,7 +178,7 @@ func (w *bindWatcher) onTick(ctx context.Context) error {
 func (w *bindWatcher) queuePending(now time.Time) {
 	polled := 0
 	for b := range w.binds.pending {
-		if !b.queued && b.events == 0 && b.isIdle() {
+		if !b.queued && b.events == 0 && b.inspected && b.code == "" && !b.needsPolling() { // nothing to do until the next event
 			delete(w.binds.pending, b)
 			continue
 		}

@@ -13,10 +13,6 @@ type scanSchedule struct {
 	scanDue     bool
 }
 
-func (s *scanSchedule) isDue(now time.Time) bool {
-	return (s.scanDue || !now.Before(s.nextScan)) && !now.Before(s.rests.notBefore)
-}
-
 // scanned sets when the next scan follows a scan that has asked so many volumes.
 func (s *scanSchedule) scanned(now time.Time, asked int) {
 	rest := time.Duration(asked) * minProbeGap

@@ -163,7 +163,7 @@ func (w *volumeWatcher) onTick(ctx context.Context) error {
 		w.scanDue = true
 	}
 	now := time.Now()
-	if w.isDue(now) {
+	if (w.scanDue || !now.Before(w.nextScan)) && !now.Before(w.rests.notBefore) {
 		return w.scan(ctx)
 	}
 	if w.repairNext(ctx) && w.repairs.empty() {
@@ -178,12 +178,6 @@ var (
 	onVolume = "/volumes/"
 )
 
-// isWatched reports whether a mount may hang, or may be that of a volume which a scan judges.
-func isWatched(m *mountns.Mount) bool {
-	return mountns.MayHang(m.FSType) || strings.Contains(m.Point, onCSI) ||
-		mountns.OnDisk(m.Major, m.FSType) && strings.Contains(m.Point, onVolume)
-}
-
 // recordMounts records the mounts that are watched. A scan is due if they have changed.
 func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 	var h maphash.Hash
@@ -191,7 +185,9 @@ func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 	var connections []uint32
 	for i := range mounts {
 		m := &mounts[i]
-		if !isWatched(m) {
+		// Watched is a mount that may hang, or that may be of a volume which a scan judges.
+		if !mountns.MayHang(m.FSType) && !strings.Contains(m.Point, onCSI) &&
+			!(mountns.OnDisk(m.Major, m.FSType) && strings.Contains(m.Point, onVolume)) {
 			continue
 		}
 		maphash.WriteComparable(&h, [2]uint64{m.Unique, uint64(m.ID)})
