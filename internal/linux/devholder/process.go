@@ -72,7 +72,7 @@ func (j *job) eachProcess(ctx context.Context, look func(pid int, step func()) e
 // inspectProcesses is eachProcess for some of them, in turn.
 func (j *job) inspectProcesses(ctx context.Context, pids []int, look func(pid int, step func()) error) {
 	var asked atomic.Int64 // the last process that was asked
-	procfs.Each(pids, func(pid int, step func()) (none struct{}, err error) {
+	procfs.EachApart(pids, func(pid int, step func()) (none struct{}, err error) {
 		if ctx.Err() != nil || !j.mayAsk(strconv.Itoa(pid)) {
 			return none, errUnanswered
 		}

@@ -50,6 +50,12 @@ func Each[T any](pids []int, look func(pid int, step func()) (T, error), take fu
 	askEach(&otherProcesses, pids, look, take)
 }
 
+// EachApart is Each for a process that can be lost, and bounds by itself for how many processes it waits: none is left out
+// for others of its control group.
+func EachApart[T any](pids []int, look func(pid int, step func()) (T, error), take func(pid int, value T, err error)) {
+	askEach(&processesApart, pids, look, take)
+}
+
 // EachParallel is Each by several threads, for a look that they may take at the same time. It calls take in the order
 // of pids, once all answers are in.
 func EachParallel[T any](pids []int, look func(pid int, step func()) (T, error), take func(pid int, value T, err error)) {
@@ -217,6 +223,9 @@ type silentProcesses struct {
 }
 
 var otherProcesses = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: controlGroup}
+
+// processesApart has a group for each process.
+var processesApart = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: strconv.Itoa}
 
 // mayAsk reports whether look may be called with a process.
 func (p *silentProcesses) mayAsk(pid int) bool {

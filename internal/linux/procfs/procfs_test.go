@@ -87,6 +87,19 @@ func TestSilentProcesses(t *testing.T) {
 	})
 }
 
+// TestProcessesApart: of the same ten processes, five are silent, and each of the others is asked.
+func TestProcessesApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(maxSilentProcesses, 1, 3, 4, 6, 8)
+		m.groupOf = processesApart.groupOf
+		if silent := m.askFirst(t, 10); !slices.Equal(silent, m.hung) {
+			t.Errorf("silent are %v, want %v", silent, m.hung)
+		}
+		close(m.release)
+	})
+}
+
 func TestThreadsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
