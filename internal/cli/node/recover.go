@@ -168,10 +168,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	case len(rec.targets) == 0 && len(args) > 0:
 		return rec, cmp.Or(verb.Write(output, view.Text(rec.goneLines())), unseenError(report.Looked.NotLookedAt))
 	case len(rec.targets) == 0:
-		if err := verb.Write(output, view.Text(rec.nothingToRepair())); err != nil || !report.hasUnknowns() {
-			return rec, err
-		}
-		return rec, report.finalError()
+		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.nothingError())
 	}
 	if rec.engine, err = newEngine(ctx, at.local.Node, at.specs, o.scan.orphanAge); err != nil {
 		return rec, err

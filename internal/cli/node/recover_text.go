@@ -35,6 +35,14 @@ func (r *recovery) nothingToRepair() string {
 	return view.Marked("", mark, colour, view.Node+": "+text) + view.gapsText()
 }
 
+// nothingError is the error of a verb with nothing to repair: nil, unless a fault may be there that was not seen.
+func (r *scanReport) nothingError() error {
+	if r.hasUnknowns() {
+		return r.finalError()
+	}
+	return nil
+}
+
 func (r *recovery) goneLines() string {
 	var b strings.Builder
 	for _, same := range verb.Group(r.gone, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {
