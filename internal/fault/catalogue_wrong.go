@@ -29,7 +29,7 @@ func wrongSubPath() Entry {
 		At:      map[Place]Remedy{PlaceSubPath: remedy, PlaceUnknown: {}},
 		NoPlan:  "nothing: a container has the directory, and another beneath it would change its data",
 		Next:    "compare what the container has with the volume, stop the program that writes to the wrong directory, and update the driver of the volume",
-		Prevent: wholeVolume,
+		Prevent: mountWholeVolume,
 
 		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss", "Unprevented"},
 	}

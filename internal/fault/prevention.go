@@ -47,14 +47,14 @@ func volumeMountText(f Finding) string {
 	return text + " of " + workloadText(f)
 }
 
-// wholeVolume has the container mount no part of the volume.
-func wholeVolume(f Finding) string {
+// mountWholeVolume has the container mount no part of the volume.
+func mountWholeVolume(f Finding) string {
 	return fmt.Sprintf("take subPath out of %s: it then has the whole volume", volumeMountText(f))
 }
 
 // preventStaleSubPath: a kubelet from 1.19 on renews the bind, and a whole volume has none.
 func preventStaleSubPath(f Finding) string {
-	return wholeVolume(f) + "; or update the kubelet to 1.19 or later"
+	return mountWholeVolume(f) + "; or update the kubelet to 1.19 or later"
 }
 
 // preventDisconnected: a mount that is made again reaches a container only from a directory above it.
@@ -94,7 +94,7 @@ func preventMissing(f Finding) string {
 	if f.Details.Place == PlaceSocket {
 		return ""
 	}
-	return fmt.Sprintf("if it is a hostPath, set type: DirectoryOrCreate in %s, and the kubelet makes the directory; else %s", workloadText(f), wholeVolume(f))
+	return fmt.Sprintf("if it is a hostPath, set type: DirectoryOrCreate in %s, and the kubelet makes the directory; else %s", workloadText(f), mountWholeVolume(f))
 }
 
 // preventMismatch: a key of a ConfigMap or Secret is a file, and the whole of it a directory.

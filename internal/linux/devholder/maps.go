@@ -52,7 +52,7 @@ func (j *job) findMappings(task taskInfo, program string) error {
 			f.Mount = st.MountID
 		}
 		if !on { // older kernels name the file system of the overlay's layer, and the path in the overlay
-			if f.Number, on = j.Marks.mountOf(st); !on || failed != nil {
+			if f.Number, on = j.Marks.fileSystemOf(st); !on || failed != nil {
 				return
 			}
 		}

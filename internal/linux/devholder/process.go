@@ -175,7 +175,7 @@ func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on b
 		return err != nil || flags&path == 0
 	}
 	detail := ""
-	mounted, known := m.mountOf(stat)
+	mounted, known := m.fileSystemOf(stat)
 	switch {
 	case stat.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: stat.RdevMajor, Minor: stat.RdevMinor}):
 		if f.Kind = RawOpen; !open() {
@@ -201,8 +201,8 @@ func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on b
 	return f, !procfs.Ended(err) // a path may also be too long to be shown
 }
 
-// mountOf is the file system of a file, if the file's mount is in some namespace and on the device.
-func (m deviceMarks) mountOf(stat sys.Stat) (mounted blockdev.Number, known bool) {
+// fileSystemOf is the file system of a file, if the file's mount is in some namespace and on the device.
+func (m deviceMarks) fileSystemOf(stat sys.Stat) (mounted blockdev.Number, known bool) {
 	switch {
 	case stat.Has(sys.StatUniqueID):
 		mounted, known = m.UniqueIDs[stat.MountID]

@@ -27,15 +27,15 @@ import (
 
 // Keys of the results. Those that hold one of several hold the first.
 const (
-	keyDiagnoserResult  = "diagnoser.kubernetes.volume_health.result"
-	keyDiagnoserResults = "diagnoser.kubernetes.volume_health.results"
-	keyDiagnoserCode    = "diagnoser.kubernetes.volume_health.code"
-	keyDiagnoserCodes   = "diagnoser.kubernetes.volume_health.codes"
-	// keyDiagnoserList holds all that was found out about every broken volume, as JSON.
-	keyDiagnoserList = "diagnoser.kubernetes.volume_health.list"
-	// keyDiagnoserSharedWith are the other pods that have one of the dead file systems, as JSON. It is absent if there
+	keyHealthResult  = "diagnoser.kubernetes.volume_health.result"
+	keyHealthResults = "diagnoser.kubernetes.volume_health.results"
+	keyHealthCode    = "diagnoser.kubernetes.volume_health.code"
+	keyHealthCodes   = "diagnoser.kubernetes.volume_health.codes"
+	// keyHealthList holds all that was found out about every broken volume, as JSON.
+	keyHealthList = "diagnoser.kubernetes.volume_health.list"
+	// keyHealthSharedWith are the other pods that have one of the dead file systems, as JSON. It is absent if there
 	// are none.
-	keyDiagnoserSharedWith = "diagnoser.kubernetes.volume_health.shares"
+	keyHealthSharedWith = "diagnoser.kubernetes.volume_health.shares"
 )
 
 // ExitAnalyzer finds out why the daemons of volumes ended: a *fusedaemon.Analyzer.
@@ -222,10 +222,10 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 	if more := len(broken) - maxBrokenVolumes; more > 0 {
 		results = append(results, fmt.Sprintf("%d more volumes of %d are broken", more, len(survey.Volumes)))
 	}
-	values := map[string]string{keyDiagnoserResult: results[0], keyDiagnoserCode: codes[0]}
-	lists := map[string]any{keyDiagnoserResults: results, keyDiagnoserCodes: codes, keyDiagnoserList: documents}
+	values := map[string]string{keyHealthResult: results[0], keyHealthCode: codes[0]}
+	lists := map[string]any{keyHealthResults: results, keyHealthCodes: codes, keyHealthList: documents}
 	if len(shares) > 0 {
-		lists[keyDiagnoserSharedWith] = shares
+		lists[keyHealthSharedWith] = shares
 	}
 	err := processor.AddJSON(values, lists)
 	return processor.Result{Values: values, Findings: findings}, err

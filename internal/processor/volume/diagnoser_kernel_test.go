@@ -97,22 +97,22 @@ func TestDistinguishesStates(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if text := result.Values[keyDiagnoserResult] + result.NotApplicable; !strings.Contains(text, c.want) || (result.NotApplicable == "") != (c.code != "") {
+				if text := result.Values[keyHealthResult] + result.NotApplicable; !strings.Contains(text, c.want) || (result.NotApplicable == "") != (c.code != "") {
 					t.Errorf("%q, want %q", text, c.want)
 				}
 				if c.code == "" {
 					continue
 				}
 				list := brokenVolumes(t, result)
-				if result.Values[keyDiagnoserCode] != string(c.code) || list[0].Code != c.code || (list[0].Source != nil) != c.source {
-					t.Errorf("code %q, list %+v", result.Values[keyDiagnoserCode], list)
+				if result.Values[keyHealthCode] != string(c.code) || list[0].Code != c.code || (list[0].Source != nil) != c.source {
+					t.Errorf("code %q, list %+v", result.Values[keyHealthCode], list)
 				}
 				// The container's copy is told, too, as what it is.
 				if len(list[0].Copies) != 1 || list[0].Copies[0].Container != "app" || len(result.Findings) < 2 {
 					t.Errorf("copies %+v, findings %+v", list[0].Copies, result.Findings)
 				}
-				if shares := strings.Contains(result.Values[keyDiagnoserSharedWith], volumetest.OtherUID); shares != c.shares {
-					t.Errorf("shares %q", result.Values[keyDiagnoserSharedWith])
+				if shares := strings.Contains(result.Values[keyHealthSharedWith], volumetest.OtherUID); shares != c.shares {
+					t.Errorf("shares %q", result.Values[keyHealthSharedWith])
 				}
 			}
 			if diff := cmp.Diff(before, s.Mounts()); diff != "" || !cmp.Equal(inside, s.MountsOf(app)) {

@@ -96,8 +96,8 @@ func runDiagnoser(t *testing.T, s *fakeSurveyor, request processor.Request, d ex
 
 func brokenVolumes(t *testing.T, result processor.Result) (all []brokenVolume) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(result.Values[keyDiagnoserList]), &all); err != nil {
-		t.Fatalf("list %q: %v", result.Values[keyDiagnoserList], err)
+	if err := json.Unmarshal([]byte(result.Values[keyHealthList]), &all); err != nil {
+		t.Fatalf("list %q: %v", result.Values[keyHealthList], err)
 	}
 	return all
 }
@@ -116,8 +116,8 @@ func TestReportsEveryBrokenVolume(t *testing.T) {
 		t.Fatalf("result %+v of %+v", result, s.asked)
 	}
 	want := map[string]string{
-		keyDiagnoserCode: "DisconnectedFUSE", keyDiagnoserCodes: `["DisconnectedFUSE","DeletedVolumeSource","DisconnectedFUSE"]`,
-		keyDiagnoserSharedWith: `[{"namespace":"other","name":"db","uid":"9"}]`,
+		keyHealthCode: "DisconnectedFUSE", keyHealthCodes: `["DisconnectedFUSE","DeletedVolumeSource","DisconnectedFUSE"]`,
+		keyHealthSharedWith: `[{"namespace":"other","name":"db","uid":"9"}]`,
 	}
 	for key, value := range want {
 		if result.Values[key] != value {
@@ -125,8 +125,8 @@ func TestReportsEveryBrokenVolume(t *testing.T) {
 		}
 	}
 	for _, part := range []string{`volume "a" of pod default/web`, "DisconnectedFUSE", "the staging path is dead, too", "1 other pods"} {
-		if !strings.Contains(result.Values[keyDiagnoserResult], part) {
-			t.Errorf("result %q does not say %q", result.Values[keyDiagnoserResult], part)
+		if !strings.Contains(result.Values[keyHealthResult], part) {
+			t.Errorf("result %q does not say %q", result.Values[keyHealthResult], part)
 		}
 	}
 	list := brokenVolumes(t, result)
@@ -177,7 +177,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		}, []string{`container "sidecar" of pod default/web has no volume`}},
 		// Results of earlier operations and messages are not read.
 		"forged": {volume.Survey{}, func(r *processor.Request) {
-			r.Values = map[string]string{keyDiagnoserCode: "HungMount", "collector.kubernetes.volume_health.list": `[{"code":"HungMount"}]`}
+			r.Values = map[string]string{keyHealthCode: "HungMount", "collector.kubernetes.volume_health.list": `[{"code":"HungMount"}]`}
 		}, []string{"no volume mounted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,16 +258,16 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 	result := runDiagnoser(t, s, processor.Request{}, exitQuestions{})
 	var results []string
-	if err := json.Unmarshal([]byte(result.Values[keyDiagnoserResults]), &results); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[keyHealthResults]), &results); err != nil {
 		t.Fatal(err)
 	}
 	if len(results) != maxBrokenVolumes+1 || !strings.Contains(results[maxBrokenVolumes], "500 more volumes") || len(brokenVolumes(t, result)) != maxBrokenVolumes {
 		t.Errorf("%d results, the last %q", len(results), results[len(results)-1])
 	}
-	if n := strings.Count(result.Values[keyDiagnoserSharedWith], "uid"); n != maxSharedWith {
+	if n := strings.Count(result.Values[keyHealthSharedWith], "uid"); n != maxSharedWith {
 		t.Errorf("%d shares", n)
 	}
-	text := (&Diagnoser{}).Excerpt(processor.Request{}, keyDiagnoserList, result.Values[keyDiagnoserList], 5000)
+	text := (&Diagnoser{}).Excerpt(processor.Request{}, keyHealthList, result.Values[keyHealthList], 5000)
 	var part []brokenVolume
 	if err := json.Unmarshal([]byte(text), &part); err != nil || len(part) == 0 || part[0].Name != "v0" || len(text) > 5000 {
 		t.Errorf("excerpt: %d volumes in %d bytes, %v", len(part), len(text), err)
