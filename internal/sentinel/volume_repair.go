@@ -75,15 +75,7 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 		}
 		return done, err
 	}
-	a.take = func(i int) bool {
-		backoff, now := w.backoffs[a.repairs[i].Action.Key().Location()], time.Now()
-		if !backoff.AllowN(now, 1) { // an earlier repair of the batch was of the same place
-			w.scanDue = true
-			return false
-		}
-		backoff.lastAttempt = now
-		return true
-	}
+	a.take = func(i int) bool { return w.takeToken(a.repairs[i].Action) }
 	a.hold = func(action fault.Action) string {
 		switch {
 		case failed[action.Pod.UID]: // the others might wait for the same file system, so that a scan comes first
@@ -168,5 +160,16 @@ func (w *volumeWatcher) mayRepair(a fault.Action, pod *corev1.Pod) bool {
 		w.scanDue = true
 		return false
 	}
+	return true
+}
+
+// takeToken takes a repair from the rate limit of its place, if there is one left.
+func (w *volumeWatcher) takeToken(a fault.Action) bool {
+	backoff, now := w.backoffs[a.Key().Location()], time.Now()
+	if !backoff.AllowN(now, 1) { // an earlier repair of the batch was of the same place
+		w.scanDue = true
+		return false
+	}
+	backoff.lastAttempt = now
 	return true
 }
