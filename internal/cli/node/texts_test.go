@@ -34,8 +34,7 @@ var readers = map[string]func(text string){
 		table := mountinfo.NewTable(mounts)
 		for _, m := range mounts {
 			table.On(m.Point)
-			table.Top(m.Point)
-			table.OfDevice(m.Major, m.Minor)
+			table.HasDevice(m.Major, m.Minor)
 		}
 	},
 	"path of a mount":       func(text string) { mountinfo.Unescape(text) },
