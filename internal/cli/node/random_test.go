@@ -38,9 +38,12 @@ var (
 	randomSeed   = flag.Uint64("seed", 0, "the seed of the first random node")
 )
 
-// randomNode is a node of random pods, with faults that are made on purpose. Its evidence stands for the answers of a node.
+// randomNode is a node of random pods, with faults that are made on purpose. Its evidence stands for the answers of a node. A test of the kernel
+// tier makes the same node of real mounts, by its lists.
 type randomNode struct {
 	*rand.Rand
+	layout  kubelet.Layout
+	run     int // is in the UIDs of its pods
 	has     nodeRecording
 	table   []mountinfo.Mount
 	sources []mountstate.PodSource
@@ -48,6 +51,35 @@ type randomNode struct {
 	faults, unknown []string
 	classes         mountstate.Classes
 	healthy         bool
+
+	csi     []randomCSI
+	secrets []randomSecret
+	// plain are the points of the other mounts in the order in which they are made, and running the pods that run.
+	plain, running []string
+	// records are those of the kubelet by the place of the volume, nil if one is empty.
+	records map[string]*kubelet.VolumeRecord
+}
+
+// randomCSI is a volume of a driver.
+type randomCSI struct {
+	uid, name, point string
+	staging          string // where the driver has mounted it for the node; empty: it has not
+	missing          bool
+	answer           probe.Answer
+	copies           []randomCopy
+}
+
+// randomCopy is the mount of a volume in a container of its own. It may be of before the driver has mounted the volume again.
+type randomCopy struct {
+	container, point string
+	dead             bool
+}
+
+// randomSecret is a Secret on a tmpfs, with a subPath bind or without, and with a mount in container c0 or without.
+type randomSecret struct {
+	uid, name, point, bind string
+	missing, stale         bool
+	inside                 *mountstate.ContainerMount
 }
 
 // one reports whether something rare is made, which a healthy node never has.
@@ -61,6 +93,12 @@ func (n *randomNode) mount(point, fsType string, class *int) mountinfo.Mount {
 	n.classes.Mounts++
 	*class++
 	return m
+}
+
+// tmpfs is mount of a file system that asks for nothing else.
+func (n *randomNode) tmpfs(point string, class *int) mountinfo.Mount {
+	n.plain = append(n.plain, point)
+	return n.mount(point, "tmpfs", class)
 }
 
 // expect notes a fault that is made.
@@ -87,15 +125,19 @@ func (n *randomNode) addCSI(of *mountstate.PodSource, name string) {
 	place := kubelet.Volume{PodUID: of.UID, Plugin: kubelet.CSIPlugin, Name: name}
 	of.Places = append(of.Places, place)
 	recorded := volume.RecordedVolume{Evidence: volume.Evidence{Volume: volume.Volume{
-		Pod: fault.Pod{UID: of.UID}, Plugin: kubelet.CSIPlugin, Name: name, Point: kubelet.Elsewhere("/k", "/k/pods").VolumePoint(place),
+		Pod: fault.Pod{UID: of.UID}, Plugin: kubelet.CSIPlugin, Name: name, Point: n.layout.VolumePoint(place),
 	}, Answer: probe.Answer{State: probe.Alive}}}
 	e := &recorded.Evidence
-	if n.one(6) { // it is not mounted, and perhaps a container has its directory
+	n.records[e.Point] = &kubelet.VolumeRecord{Driver: "d.example.com", Handle: of.UID + name, PersistentVolume: name}
+	made := randomCSI{uid: of.UID, name: name, point: e.Point}
+	defer func() { n.csi = append(n.csi, made) }()
+	if made.missing = n.one(6); made.missing { // a container has its directory, or none has
 		if n.IntN(2) == 0 {
 			n.notJudged(of.UID, "", name, e.Point)
 			return
 		}
-		e.PlainAt = `container "c0" at "/data"`
+		made.copies = []randomCopy{{container: name + "-c0", point: "/data"}}
+		e.PlainAt = fmt.Sprintf("container %q at %q", made.copies[0].container, made.copies[0].point)
 		n.expect(fault.DeletedVolumeSource, of.UID, "", name, e.Point)
 		volumesOf(n.has).Volumes = append(volumesOf(n.has).Volumes, recorded)
 		return
@@ -111,17 +153,26 @@ func (n *randomNode) addCSI(of *mountstate.PodSource, name string) {
 		class, e.Answer = &n.classes.Unknown, probe.Answer{State: probe.Denied, Errno: sys.EACCES}
 		n.notJudged(of.UID, "", name, e.Point)
 	}
+	made.answer = e.Answer
 	e.Mount = mountns.Mount{Mount: n.mount(e.Point, "fuse.d", class), Namespace: mountns.Namespace{Inode: 5}}
+	if n.IntN(2) == 0 || code == fault.DeletedVolumeSource { // only a directory of a file system can be deleted
+		made.staging = n.layout.StagingPoints("d.example.com", of.UID+name, name)[0]
+		n.records[made.staging] = n.records[e.Point]
+		n.mount(made.staging, "fuse.d", &n.classes.Wanted)
+		n.table[len(n.table)-1].Minor = e.Mount.Minor
+	}
 	for i := range n.IntN(3) {
-		c := volume.RecordedCopy{Mount: e.Mount, Holder: volume.Holder{Pod: e.Pod, Container: fmt.Sprint("c", i)}, Answer: e.Answer}
-		c.Mount.Namespace.Inode, c.Mount.Point = uint64(100+len(n.table)*3+i), "/data"
+		c := randomCopy{container: fmt.Sprint(name, "-c", i), point: "/data"}
+		r := volume.RecordedCopy{Mount: e.Mount, Holder: volume.Holder{Pod: e.Pod, Container: c.container}, Answer: e.Answer}
+		r.Mount.Namespace.Inode, r.Mount.Point = uint64(100+len(n.table)*3+i), c.point
 		if code == "" && e.Answer.State == probe.Alive && n.one(3) { // the driver has mounted it again, for the kubelet alone
-			c.Answer = brokenAnswers[fault.DisconnectedFUSE]
-			n.expect(fault.DisconnectedFUSE, of.UID, c.Holder.Container, name, "/data")
+			c.dead, r.Answer = true, brokenAnswers[fault.DisconnectedFUSE]
+			n.expect(fault.DisconnectedFUSE, of.UID, c.container, name, c.point)
 		} else if code != "" {
-			n.expect(code, of.UID, c.Holder.Container, name, "/data")
+			n.expect(code, of.UID, c.container, name, c.point)
 		}
-		recorded.Copies = append(recorded.Copies, c)
+		recorded.Copies = append(recorded.Copies, r)
+		made.copies = append(made.copies, c)
 	}
 	volumesOf(n.has).Volumes = append(volumesOf(n.has).Volumes, recorded)
 }
@@ -130,16 +181,18 @@ func (n *randomNode) addCSI(of *mountstate.PodSource, name string) {
 func (n *randomNode) addSecret(of *mountstate.PodSource, name string) {
 	place := kubelet.Volume{PodUID: of.UID, Plugin: "kubernetes.io/secret", Name: name}
 	of.Places = append(of.Places, place)
-	point := kubelet.Elsewhere("/k", "/k/pods").VolumePoint(place)
-	if n.one(8) {
-		n.notJudged(of.UID, "", name, point)
+	made := randomSecret{uid: of.UID, name: name, point: n.layout.VolumePoint(place)}
+	defer func() { n.secrets = append(n.secrets, made) }()
+	if made.missing = n.one(8); made.missing {
+		n.notJudged(of.UID, "", name, made.point)
 		return
 	}
-	m := n.mount(point, "tmpfs", &n.classes.Wanted)
+	m := n.mount(made.point, "tmpfs", &n.classes.Wanted)
 	if n.IntN(3) == 0 {
 		bind := kubelet.SubPath{PodUID: of.UID, Volume: name, Container: "c0", Index: 2*len(of.Places) - 1} // as specOfPlaces has it
-		at := n.mount(kubelet.Elsewhere("/k", "/k/pods").SubPathPoint(bind), "tmpfs", &n.classes.Wanted)
-		if n.one(2) {
+		made.bind = n.layout.SubPathPoint(bind)
+		at := n.mount(made.bind, "tmpfs", &n.classes.Wanted)
+		if made.stale = n.one(2); made.stale {
 			subPathsOf(n.has).Found = append(subPathsOf(n.has).Found, subpath.BindEvidence{
 				SubPath: bind, Expected: podinfo.SubPathMount{Container: "c0", Volume: corev1.Volume{Name: name}},
 				State: mount.State{ID: mount.ID{Point: at.Point, Root: "/a//deleted"}, FSType: "tmpfs", Deleted: true, Gone: true},
@@ -149,7 +202,7 @@ func (n *randomNode) addSecret(of *mountstate.PodSource, name string) {
 	}
 	if n.IntN(2) == 0 {
 		wants := mountstate.Directory{Device: fmt.Sprint("0:", m.Minor), Path: "/"}
-		c := mountstate.ContainerMount{Container: "c0", ID: "id" + of.UID, From: point, Point: "/" + name, Wants: wants, Has: wants}
+		c := mountstate.ContainerMount{Container: "c0", ID: "id" + of.UID, From: made.point, Point: "/in/" + name + "/v", Wants: wants, Has: wants}
 		switch {
 		case n.IntN(4) == 0:
 			c.Has, c.Elsewhere = mountstate.Directory{}, true
@@ -159,32 +212,39 @@ func (n *randomNode) addSecret(of *mountstate.PodSource, name string) {
 			n.notJudged(of.UID, "c0", name, c.Point)
 		}
 		of.Mounts = append(of.Mounts, c)
+		made.inside = &c
 	}
 }
 
-// addPod adds a pod with random volumes. Some have no spec, some are being deleted and stay, and some are gone.
+// addPod adds a pod with random volumes. Some have no spec, some are being deleted and stay, and some are gone: but not the first.
 func (n *randomNode) addPod(i int) {
-	of := mountstate.PodSource{UID: fmt.Sprintf("%08x-0000-4000-8000-%012x", i, i)}
-	dir := "/k/pods/" + of.UID
+	of := mountstate.PodSource{UID: fmt.Sprintf("%08x-0000-4000-8000-%012x", i, n.run)}
+	dir := n.layout.PodDir(of.UID)
 	n.has.node.Entries, n.has.node.PodUIDs = append(n.has.node.Entries, of.UID), append(n.has.node.PodUIDs, of.UID)
 	defer func() { n.sources = append(n.sources, of) }()
 	switch {
-	case n.one(6):
+	case i > 0 && n.one(6):
+		point := dir + "/volumes/kubernetes.io~csi/v/mount"
 		n.has.evidence[leavingEntry] = append(n.has.evidence[leavingEntry].([]leaving.Remains), leaving.Remains{
 			Pod: fault.Pod{UID: of.UID}, Path: dir, Over: true, Text: "it is being deleted",
-			Places: []leaving.Place{{Kind: leaving.OfVolume, Volume: "v", NoRecord: "the record is empty", Mount: fault.Mount{Point: dir + "/volumes/kubernetes.io~csi/v/mount"}}},
+			Places: []leaving.Place{{Kind: leaving.OfVolume, Volume: "v", NoRecord: "the record is empty", Mount: fault.Mount{Point: point}}},
 		})
 		of.Places = append(of.Places, kubelet.Volume{PodUID: of.UID, Plugin: kubelet.CSIPlugin, Name: "v"})
-		n.mount(dir+"/volumes/kubernetes.io~csi/v/mount", "tmpfs", &n.classes.LeftOver)
-		n.expect(fault.StuckTermination, of.UID, "", "v", dir+"/volumes/kubernetes.io~csi/v/mount")
+		of.Spec = n.specOfPlaces(of)
+		of.Spec.DeletionTimestamp = &metav1.Time{Time: n.has.node.Seen.Time.Add(-time.Hour)}
+		of.Spec.Status = corev1.PodStatus{Phase: corev1.PodRunning} // its containers are as the kubelet has left them
+		n.records[point] = nil
+		n.tmpfs(point, &n.classes.LeftOver)
+		n.expect(fault.StuckTermination, of.UID, "", "v", point)
 		return
-	case n.one(6):
+	case i > 0 && n.one(6):
 		old := orphan.EntryEvidence{Entry: orphan.Entry{Path: "."}, EntryFacts: orphan.EntryFacts{Changed: n.has.node.Seen.Time.Add(-time.Hour)}}
 		orphansOf(n.has).Pods = append(orphansOf(n.has).Pods, orphan.PodEvidence{Place: orphan.Place{UID: of.UID, Path: dir}, Entries: []orphan.EntryEvidence{old}})
-		n.mount(dir+"/etc-hosts", "tmpfs", &n.classes.LeftOver)
+		n.tmpfs(dir+"/etc-hosts", &n.classes.LeftOver)
 		n.expect(fault.OrphanedPodVolumes, of.UID, "", "", "")
 		return
 	}
+	n.running = append(n.running, of.UID)
 	secrets, claims := n.IntN(4), n.IntN(3)
 	for v := range secrets {
 		n.addSecret(&of, fmt.Sprint("s", v))
@@ -195,20 +255,23 @@ func (n *randomNode) addPod(i int) {
 	for v := range n.IntN(3) {
 		name := fmt.Sprint("e", v)
 		of.Places = append(of.Places, kubelet.Volume{PodUID: of.UID, Plugin: "kubernetes.io/empty-dir", Name: name})
-		n.mount(dir+"/volumes/kubernetes.io~empty-dir/"+name+"/in", "tmpfs", &n.classes.Inside)
+		n.tmpfs(dir+"/volumes/kubernetes.io~empty-dir/"+name+"/in", &n.classes.Inside)
 	}
 	if n.one(5) {
-		n.mount(dir+"/stray", "tmpfs", &n.classes.Unknown)
+		n.tmpfs(dir+"/stray", &n.classes.Unknown)
 		n.notJudged(of.UID, "", "", dir+"/stray")
 	}
-	if n.IntN(2) == 0 {
-		of.Spec = specOfPlaces(of)
+	if i == 0 || n.IntN(2) == 0 {
+		of.Spec = n.specOfPlaces(of)
 	}
 }
 
 // specOfPlaces is the spec of a running pod that has these volumes.
-func specOfPlaces(of mountstate.PodSource) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(of.UID)}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+func (n *randomNode) specOfPlaces(of mountstate.PodSource) *corev1.Pod {
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(of.UID), Namespace: "default", Name: "pod-" + of.UID}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
 	app := corev1.Container{Name: "c0"}
 	for _, v := range of.Places {
 		var from corev1.VolumeSource
@@ -221,49 +284,73 @@ func specOfPlaces(of mountstate.PodSource) *corev1.Pod {
 			from.EmptyDir = &corev1.EmptyDirVolumeSource{}
 		}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: from})
-		app.VolumeMounts = append(app.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name}, corev1.VolumeMount{Name: v.Name, MountPath: "/p" + v.Name, SubPath: "a"})
+		app.VolumeMounts = append(app.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/in/" + v.Name + "/v"}, corev1.VolumeMount{Name: v.Name, MountPath: "/p" + v.Name, SubPath: "a"})
 	}
 	pod.Spec.Containers = []corev1.Container{app}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c0", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	for _, v := range n.csi {
+		for _, c := range v.copies {
+			if v.uid == of.UID {
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.container, VolumeMounts: []corev1.VolumeMount{{Name: v.name, MountPath: c.point}}})
+			}
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+	}
 	return pod
 }
 
-// addDriver adds the mounts that a driver has for the node: one of its own, perhaps a stack of them, or a staging path of no pod.
+// addDriver adds the mounts that a driver has for the node: one of its own, perhaps a stack of them, or a staging path. It is of no pod
+// if the spec of each pod is known.
 func (n *randomNode) addDriver(i int) {
 	stacks := n.has.evidence[stacksEntry].(*nodemount.Evidence)
-	point := fmt.Sprint("/k/plugins/d", i, "/work")
-	n.mount(point, "tmpfs", &n.classes.Drivers)
+	point := fmt.Sprint(n.layout.PluginsDir(), "/d", i, "/work")
+	n.tmpfs(point, &n.classes.Drivers)
 	if n.one(3) {
-		for range 1 + n.IntN(4) {
-			m := n.mount(point, "tmpfs", &n.classes.Hidden)
+		for range 2 + n.IntN(3) {
+			m := n.tmpfs(point, &n.classes.Hidden)
 			n.table[m.ID-1].Parent = m.ID - 1
 		}
 		stacks.Stacks = append(stacks.Stacks, nodemount.Stack{Point: point, Top: fault.Mount{Point: point}, Layers: 3, Alike: 3, Kept: "it differs"})
 		n.expect(fault.StackedMounts, "", "", "", point)
 	}
-	if staged := fmt.Sprint("/k/plugins/kubernetes.io/csi/d/", i, "/globalmount"); n.one(3) {
-		n.mount(staged, "tmpfs", &n.classes.LeftOver)
-		stacks.Staged = append(stacks.Staged, nodemount.Staged{Top: fault.Mount{Point: staged}})
-		n.expect(fault.LeftoverStaging, "", "", "", staged)
+	if !n.one(3) {
+		return
 	}
+	record := &kubelet.VolumeRecord{Driver: "d.example.com", Handle: fmt.Sprint("left-", i), PersistentVolume: fmt.Sprint("left-", i)}
+	staged := n.layout.StagingPoints(record.Driver, record.Handle, record.PersistentVolume)[0]
+	n.records[staged] = record
+	stacks.Staged = append(stacks.Staged, nodemount.Staged{Top: fault.Mount{Point: staged}, Record: record})
+	if slices.ContainsFunc(n.sources, func(s mountstate.PodSource) bool { return s.Spec == nil || s.Spec.DeletionTimestamp != nil }) {
+		stacks.Doubt = "the spec or a record of a pod is not known"
+		n.tmpfs(staged, &n.classes.Unknown)
+		n.notJudged("", "", "", staged)
+		return
+	}
+	n.tmpfs(staged, &n.classes.LeftOver)
+	n.expect(fault.LeftoverStaging, "", "", record.PersistentVolume, staged)
 }
 
 // newRandomNode makes a node with its answers: each link that is looked for again is still not there, and its pod runs.
-func newRandomNode(seed uint64) *randomNode {
-	n := &randomNode{Rand: rand.New(rand.NewPCG(seed, 2)), has: aRecording(), healthy: seed%4 == 0}
+func newRandomNode(seed uint64, root string, run int, now time.Time) *randomNode {
+	n := &randomNode{
+		Rand: rand.New(rand.NewPCG(seed, 2)), layout: kubelet.Elsewhere(root, root+"/pods").Layout, run: run, has: aRecording(), healthy: seed%4 == 0,
+		records: map[string]*kubelet.VolumeRecord{},
+	}
 	n.table = []mountinfo.Mount{{ID: 1, Major: 8, Root: "/", Point: "/"}}
+	n.has.node.KubeletRoot, n.has.node.PodsDir, n.has.node.Seen.Time = root, root+"/pods", now
 	n.has.node.Entries, n.has.node.PodUIDs = nil, nil
 	subPathsOf(n.has).Found = nil
 	orphans := orphansOf(n.has)
-	orphans.At, orphans.MinimumAge, orphans.ServerAsked = n.has.node.Seen.Time, time.Minute, true
+	orphans.At, orphans.MinimumAge, orphans.ServerAsked = now, time.Minute, true
 	n.has.evidence[devicesEntry] = &device.Evidence{Host: mountns.Namespace{Inode: 5}}
 	for i := range n.IntN(7) {
 		n.addPod(i)
 	}
 	n.addDriver(0)
-	l := &kubelet.Elsewhere("/k", "/k/pods").Layout
+	l := &n.layout
 	facts := &mountstate.Facts{Mounts: mountstate.Observe(l, mountinfo.NewTable(n.table))}
-	facts.Pods, facts.Links = mountstate.Desired(l, n.sources, n.has.node.Seen.Time)
+	facts.Pods, facts.Links = mountstate.Desired(l, n.sources, now)
 	for i, v := range facts.Evaluate(l) {
 		if v.Asks {
 			facts.Links[i].Runs = "process 7"
@@ -279,7 +366,7 @@ func newRandomNode(seed uint64) *randomNode {
 func TestRandomNodes(t *testing.T) {
 	t.Parallel()
 	for seed := *randomSeed; seed < *randomSeed+*randomRounds; seed++ {
-		n := newRandomNode(seed)
+		n := newRandomNode(seed, "/k", int(seed), time.Unix(1700000000, 0).UTC())
 		s, err := scanOfBundle(writeBundle(t, n.has))
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,259 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	asking "kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// TestRandomRealNodes makes random nodes of real mounts, and asks each front door about each: scan, its bundle, the Diagnosis of the node, probe
+// and the sentinel. Each mount is counted in the class that it was made for. Each fault is found under its code, once, and no other.
+func TestRandomRealNodes(t *testing.T) {
+	for seed := *randomSeed; seed < *randomSeed+*realRounds; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := makeRealNode(t, seed)
+			for _, list := range [][]string{r.faults, r.unknown} {
+				slices.Sort(list)
+			}
+			r.checkScan()
+			r.checkDiagnosis()
+			r.checkProbe()
+			r.checkSentinel()
+		})
+	}
+}
+
+// tries is how often a door is asked whose answer is wrong: a machine with much to do answers late, and a question that has run out of time is no
+// answer.
+const tries = 3
+
+// ask asks a door until its answer is right.
+func (r *realNode) ask(door string, ask func() (diff string)) {
+	r.t.Helper()
+	diff := ask()
+	for n := 1; n < tries && diff != ""; n++ {
+		diff = ask()
+	}
+	if diff != "" {
+		r.t.Errorf("%s (-want +got):\n%s", door, diff)
+	}
+}
+
+// differ compares an answer with the node.
+func differ(want, got []string) string {
+	slices.Sort(got)
+	return cmp.Diff(want, got)
+}
+
+// checkScan scans, and judges the evidence of that once more, as from a bundle.
+func (r *realNode) checkScan() {
+	var has nodeRecording
+	r.ask("scan", func() string {
+		s := &scan{node: r.node.Live(), specs: r.specs(), orphanAge: time.Nanosecond, start: time.Now()}
+		recorder := &nodeRecorder{recorded: nodeRecording{evidence: map[string]any{}}}
+		must(r.t, s.useNode(recorder))
+		report, err := s.newScanReport(r.t.Context(), scanOptions{})
+		must(r.t, err)
+		has = recorder.finish(r.t.Context(), s)
+		return r.compareReport(report)
+	})
+	r.ask("bundle", func() string {
+		c := &bundleCollection{Bundle: &bundle.Bundle{}}
+		c.addEvidence(has)
+		c.addPods(r.specs(), has.node, false)
+		must(r.t, c.failed)
+		again, err := scanOfBundle(c.Bundle)
+		must(r.t, err)
+		report, err := again.newScanReport(r.t.Context(), scanOptions{})
+		must(r.t, err)
+		return r.compareReport(report)
+	})
+}
+
+func (r *realNode) compareReport(report *scanReport) (diff string) {
+	r.t.Helper()
+	var faults, unknown []string
+	foreign := len(report.Looked.NotLookedAt) > 0
+	for _, f := range report.Faults {
+		if !r.own(f.Pod.UID, f.Mount.Point) {
+			foreign = true
+			continue
+		}
+		faults = append(faults, fmt.Sprint(f.Code, " ", f.Pod.UID, " ", f.Container, " ", f.Volume, " ", f.Mount.Point))
+	}
+	for _, u := range report.Looked.Unproven {
+		if !r.own(u.Pod.UID, u.Point) {
+			foreign = true
+			continue
+		}
+		unknown = append(unknown, fmt.Sprint(u.Pod.UID, " ", u.Container, " ", u.Volume, " ", u.Point))
+	}
+	diff = differ(r.faults, faults) + differ(r.unknown, unknown) + cmp.Diff(&r.classes, report.Looked.Classes)
+	if clean := len(r.faults)+len(r.unknown) == 0; report.Verdict.Clean != clean && !foreign {
+		diff += fmt.Sprintf("clean is %t, with %d faults and %d unknown places", report.Verdict.Clean, len(r.faults), len(r.unknown))
+	}
+	if diff == "" {
+		return ""
+	}
+	for _, u := range report.Looked.Unproven {
+		diff += u.String() + "\n"
+	}
+	return diff + fmt.Sprintf("notes %q, gaps %+v", report.Looked.Notes, report.Looked.NotLookedAt)
+}
+
+// checkDiagnosis runs the Diagnosis of the node.
+func (r *realNode) checkDiagnosis() {
+	r.ask("Diagnosis", func() (diff string) {
+		ctx := r.t.Context()
+		engine, err := newEngine(ctx, r.node.Live(), r.specs(), time.Nanosecond)
+		must(r.t, err)
+		gaps, err := engine.listPods(ctx)
+		must(r.t, err)
+		o := diagnoseOptions{set: v1.DefaultOperationSet, output: verb.JSON}
+		d, err := o.diagnose(ctx, engine, o.story(io.Discard))
+		must(r.t, err)
+		var faults []string
+		for _, f := range d.Status.Faults {
+			var uid, point string
+			if f.Pod != nil {
+				uid = string(f.Pod.UID)
+			}
+			if f.Mount != nil {
+				point = f.Mount.Point
+			}
+			if r.own(uid, point) {
+				faults = append(faults, fmt.Sprint(f.Code, " ", uid, " ", f.Container, " ", f.Volume, " ", point))
+			}
+		}
+		if len(r.faults) == 0 && len(r.unknown) > 0 && d.Status.Outcome == v1.OutcomeNoFault {
+			diff = fmt.Sprintf("%s, though this was not judged: %q", d.Status.Outcome, r.unknown)
+		}
+		if diff += differ(r.faults, faults); diff != "" {
+			diff += fmt.Sprintf("%s, gaps %+v", d.Status.Summary, gaps)
+		}
+		return diff
+	})
+}
+
+// checkProbe asks about the place of each volume and each bind.
+func (r *realNode) checkProbe() {
+	want := map[string]string{}
+	for _, v := range r.csi {
+		if !v.missing {
+			want[v.point] = ""
+		}
+	}
+	for _, v := range r.secrets {
+		if want[v.point] = ""; v.bind != "" {
+			want[v.bind] = ""
+		}
+	}
+	for _, f := range r.faults {
+		code, rest, _ := strings.Cut(f, " ")
+		for point := range want {
+			if strings.HasSuffix(rest, " "+point) {
+				want[point] = code
+			}
+		}
+	}
+	for point, code := range want {
+		r.ask("probe of "+point, func() string {
+			report, err := probePath(r.t.Context(), point, asking.DefaultDeadline)
+			unknown := slices.ContainsFunc(r.unknown, func(u string) bool { return strings.HasSuffix(u, " "+point) })
+			switch {
+			case unknown && r.servers[point] == nil: // a Secret that is not there
+			case err != nil && !unknown, err == nil && (unknown || string(report.Code) != code):
+				return fmt.Sprintf("%+v, %v, want %q", report, err, code)
+			}
+			return ""
+		})
+	}
+}
+
+// silentObserver takes the reports of the sentinel.
+type silentObserver struct{}
+
+func (silentObserver) Found(fault.Finding, time.Duration) {}
+func (silentObserver) Begin(sentinel.Repair) error        { return nil }
+func (silentObserver) Repaired(sentinel.Repair)           {}
+func (silentObserver) Left(sentinel.Repair)               {}
+func (silentObserver) Trouble(error)                      {}
+
+// onlyWatches is a guard that lets nothing be repaired.
+type onlyWatches struct{}
+
+func (onlyWatches) Mode(fault.Code, *corev1.Pod) sentinel.Mode               { return sentinel.Observe }
+func (onlyWatches) Acquire(context.Context, fault.Finding, *corev1.Pod) bool { return false }
+func (onlyWatches) Ended(fault.Key, fault.Pod, error)                        {}
+func (onlyWatches) Subscribe() <-chan struct{}                               { return nil }
+
+// checkSentinel has the sentinel watch the binds and volumes of the node. It reports the faults of pods that the API server has. The searches that it
+// makes beside, from time to time, are those of a scan.
+func (r *realNode) checkSentinel() {
+	specs := r.specs()
+	reported := func(uid string) bool { return uid == "" || specs[uid] != nil }
+	watched := fault.Known().FoundBy(fault.SearchSubPaths, fault.SearchVolumes)
+	var want []string
+	for _, f := range r.faults {
+		if words := strings.Split(f, " "); slices.Contains(watched, fault.Code(words[0])) && reported(words[1]) {
+			want = append(want, f)
+		}
+	}
+	connections, err := fuse.Open()
+	must(r.t, err)
+	defer connections.Close()
+	runner := &subprocess.Runner{}
+	runtime := &cri.Client{Socket: r.node.RuntimeSocket}
+	prober := &asking.Prober{Runner: runner}
+	s := &sentinel.Sentinel{
+		Mode: sentinel.Observe, Guard: onlyWatches{}, Kubelet: r.node, Pods: specs, Observer: silentObserver{}, Binds: subpath.Sources{Prober: prober, Runtime: runtime},
+		Volumes:     &volume.Inspector{Kubelet: r.node, Prober: prober, Runtime: runtime, Pods: specs, Runner: runner},
+		Connections: connections,
+	}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		must(r.t, <-ended)
+	}()
+	r.ask("sentinel", func() string {
+		diff := ""
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			faults, unknown := s.Faults()
+			var got []string
+			for _, f := range faults {
+				if r.own(f.Pod.UID, f.Mount.Point) && reported(f.Pod.UID) {
+					got = append(got, fmt.Sprint(f.Code, " ", f.Pod.UID, " ", f.Container, " ", f.Volume, " ", f.Mount.Point))
+				}
+			}
+			if diff = differ(want, got) + fmt.Sprint(unknown); len(unknown) == 0 && diff == "[]" || time.Now().After(deadline) {
+				return strings.TrimPrefix(diff, "[]")
+			}
+		}
+	})
+}

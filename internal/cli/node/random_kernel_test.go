@@ -1,0 +1,383 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mount"
+	asking "kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
+)
+
+var realRounds = flag.Uint64("real-rounds", 2, "how many random nodes are made of real mounts")
+
+// realNode is a random node that is made of real mounts. Its kubelet and its container runtime are fakes.
+type realNode struct {
+	*randomNode
+	t       *testing.T
+	scene   *kubelettest.Scene
+	node    *kubelet.Node
+	runtime *fakeContainers
+	cgroups string
+	// servers are the daemons of the CSI volumes, by the volume's point.
+	servers map[string]*kerneltest.Actor
+}
+
+// containerPart is a mount that a container has: of a path of the node or, if that is empty, of a file system of its own.
+type containerPart struct {
+	From, At string
+	File     bool
+}
+
+// randomContainerRole is a process in the control group args[0] that has the mounts args[2] in the root directory args[1].
+func randomContainerRole(args []string, ready func(string)) error {
+	group, root := args[0], args[1]
+	var parts []containerPart
+	if err := json.Unmarshal([]byte(args[2]), &parts); err != nil {
+		return err
+	}
+	err := errors.Join(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0"), 0o644), sys.SetPropagation("/", sys.Private, true),
+		sys.NewMount("root", root, "tmpfs", ""))
+	for _, p := range parts {
+		at := filepath.Join(root, p.At)
+		switch {
+		case p.From == "":
+			err = errors.Join(err, os.MkdirAll(at, 0o755), sys.NewMount("none", at, "tmpfs", ""))
+		case p.File:
+			err = errors.Join(err, os.WriteFile(at, nil, 0o644), sys.BindMount(p.From, at))
+		default:
+			err = errors.Join(err, os.MkdirAll(at, 0o755), sys.BindMount(p.From, at))
+		}
+	}
+	if err = errors.Join(err, systest.PivotRoot(root)); err != nil {
+		return err
+	}
+	ready("")
+	kerneltest.WaitForEnd()
+	return nil
+}
+
+// fakeContainers are a container runtime. They have the records of containers and of the sandboxes of their pods.
+type fakeContainers struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	mu         sync.Mutex
+	containers []*runtimeapi.ContainerStatus
+	pids       map[string]int
+}
+
+func (r *fakeContainers) ListContainers(_ context.Context, q *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	listed := &runtimeapi.ListContainersResponse{}
+	for _, c := range r.containers {
+		matches := q.GetFilter().GetId() == "" || q.GetFilter().GetId() == c.Id
+		for label, value := range q.GetFilter().GetLabelSelector() {
+			matches = matches && c.Labels[label] == value
+		}
+		if matches {
+			listed.Containers = append(listed.Containers, &runtimeapi.Container{Id: c.Id, State: c.State, CreatedAt: c.CreatedAt, Labels: c.Labels})
+		}
+	}
+	return listed, nil
+}
+
+func (r *fakeContainers) ContainerStatus(_ context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := slices.IndexFunc(r.containers, func(c *runtimeapi.ContainerStatus) bool { return c.Id == q.GetContainerId() })
+	return &runtimeapi.ContainerStatusResponse{
+		Status: r.containers[at], Info: map[string]string{"info": fmt.Sprintf(`{"pid":%d}`, r.pids[q.GetContainerId()])},
+	}, nil
+}
+
+func (r *fakeContainers) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	listed := &runtimeapi.ListPodSandboxResponse{}
+	for _, c := range r.containers {
+		listed.Items = append(listed.Items, &runtimeapi.PodSandbox{Id: "sandbox-" + c.Id, Labels: c.Labels})
+	}
+	return listed, nil
+}
+
+// makeRealNode makes the node, breaks it, and starts its kubelet and its container runtime.
+func makeRealNode(t *testing.T, seed uint64) *realNode {
+	t.Helper()
+	r := &realNode{t: t, scene: kubelettest.New(t), runtime: &fakeContainers{pids: map[string]int{}}, servers: map[string]*kerneltest.Actor{}, cgroups: t.TempDir()}
+	r.randomNode = newRandomNode(seed, r.scene.Root, kerneltest.Run(), time.Now())
+	must(t, sys.NewMount("none", r.cgroups, "cgroup2", ""))
+	t.Cleanup(func() { _ = systest.UnmountPath(r.cgroups, true) })
+	for _, of := range r.sources {
+		must(t, os.MkdirAll(filepath.Join(r.layout.PodDir(of.UID), "anchor"), 0o755))
+		for _, v := range of.Places {
+			must(t, os.MkdirAll(r.layout.VolumePoint(v), 0o755))
+		}
+	}
+	r.writeRecords()
+	for _, point := range r.plain {
+		must(t, errors.Join(os.MkdirAll(point, 0o755), mount.Tmpfs(point, 1<<20)))
+	}
+	r.startRuntime()
+	for _, v := range r.csi {
+		r.makeCSI(v)
+	}
+	for _, v := range r.secrets {
+		r.makeSecret(v)
+	}
+	for _, uid := range r.running {
+		r.startApp(uid)
+	}
+	for _, v := range r.csi {
+		r.breakCSI(v)
+	}
+	for _, v := range r.secrets {
+		if v.stale { // the kubelet writes it again
+			r.updateSecret(v, "two")
+		}
+	}
+	must(t, os.Chtimes(r.layout.PodsDir(), time.Now(), time.Now().Add(-time.Hour))) // no pod has come or gone since
+	return r
+}
+
+func (r *realNode) writeRecords() {
+	for point, record := range r.records {
+		text := []byte{}
+		if record != nil {
+			var err error
+			text, err = json.Marshal(record)
+			must(r.t, err)
+		}
+		must(r.t, errors.Join(os.MkdirAll(point, 0o755), os.WriteFile(kubelet.VolumeRecordPath(point), text, 0o600)))
+	}
+}
+
+// startRuntime starts the container runtime, and the kubelet that uses it.
+func (r *realNode) startRuntime() {
+	dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
+	must(r.t, err)
+	r.t.Cleanup(func() { os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	must(r.t, err)
+	server := grpc.NewServer()
+	runtimeapi.RegisterRuntimeServiceServer(server, r.runtime)
+	go func() { _ = server.Serve(listener) }()
+	r.t.Cleanup(server.Stop)
+	actor := kerneltest.StartWith(r.t, nil, "kubelet", "--root-dir="+r.scene.Root, "--container-runtime-endpoint=unix://"+dir+"/s")
+	r.node, err = (&kubelet.Finder{PID: actor.PID}).Node(r.t.Context())
+	must(r.t, err)
+	r.node.Program = filepath.Join(dir, "kubelet") // the test's own program has the texts of any kubelet
+	must(r.t, os.WriteFile(r.node.Program, []byte("Skipping bind-mounting subpath"), 0o600))
+}
+
+// start starts a container of a pod. records are the mounts that it has by the runtime, and parts those that it has.
+func (r *realNode) start(uid, name string, records []*runtimeapi.Mount, parts []containerPart) {
+	// The kubelet's own mounts are in every container, which shows that a table is the container's.
+	anchor := filepath.Join(r.layout.PodDir(uid), "anchor")
+	records, parts = append(records, &runtimeapi.Mount{HostPath: anchor, ContainerPath: "/anchor"}), append(parts, containerPart{From: anchor, At: "/anchor"})
+	sum := sha256.Sum256([]byte(uid + name))
+	id := hex.EncodeToString(sum[:])
+	pod := filepath.Join(r.cgroups, "kubepods-besteffort-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
+	group := filepath.Join(pod, "cri-containerd-"+id+".scope")
+	must(r.t, os.MkdirAll(group, 0o755))
+	r.t.Cleanup(func() {
+		kerneltest.Await(r.t, "the end of the control group", func() bool {
+			err := os.Remove(group)
+			return err == nil || errors.Is(err, fs.ErrNotExist)
+		})
+		_ = os.Remove(pod) // the last container's
+	})
+	text, err := json.Marshal(parts)
+	must(r.t, err)
+	actor := kerneltest.Start(r.t, "random container", group, r.t.TempDir(), string(text))
+	now := time.Now().UnixNano()
+	r.runtime.mu.Lock()
+	defer r.runtime.mu.Unlock()
+	r.runtime.pids[id] = actor.PID
+	r.runtime.containers = append(r.runtime.containers, &runtimeapi.ContainerStatus{
+		Id: id, State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: now, StartedAt: now, Mounts: records,
+		Labels: map[string]string{
+			"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.name": "pod-" + uid, "io.kubernetes.container.name": name,
+		},
+	})
+}
+
+// serveCSI has a daemon serve the file system of a volume, and binds a directory of it in the volume's place if it is staged.
+func (r *realNode) serveCSI(v randomCSI) {
+	served := v.point
+	if v.staging != "" {
+		served = v.staging
+	}
+	must(r.t, os.MkdirAll(served, 0o755))
+	r.servers[v.point] = kerneltest.StartWith(r.t, nil, "serve", served, "vol", "text")
+	r.t.Cleanup(r.servers[v.point].Kill)
+	if v.staging != "" {
+		must(r.t, sys.BindMount(filepath.Join(v.staging, "vol"), v.point))
+	}
+}
+
+// makeCSI mounts a volume, and starts the containers that have it. After those with a dead copy, the driver mounts it again.
+func (r *realNode) makeCSI(v randomCSI) {
+	if !v.missing {
+		r.serveCSI(v)
+	}
+	start := func(dead bool) (any bool) {
+		for _, c := range v.copies {
+			if c.dead == dead {
+				any = true
+				r.start(v.uid, c.container, []*runtimeapi.Mount{{HostPath: v.point, ContainerPath: c.point}}, []containerPart{{From: v.point, At: c.point}})
+			}
+		}
+		return any
+	}
+	if start(true) {
+		r.servers[v.point].Kill()
+		for _, point := range []string{v.point, v.staging} {
+			if point != "" {
+				must(r.t, systest.UnmountPath(point, true))
+			}
+		}
+		r.serveCSI(v)
+	}
+	start(false)
+}
+
+// breakCSI has a volume answer as it is to.
+func (r *realNode) breakCSI(v randomCSI) {
+	served := v.point
+	if v.staging != "" {
+		served = v.staging
+	}
+	command, want := "", v.answer.Errno
+	switch v.answer.State {
+	case asking.Disconnected:
+		r.servers[v.point].Kill()
+	case asking.Hung:
+		r.stop(r.servers[v.point].PID)
+	case asking.Missing:
+		command, want = fmt.Sprintf("delete:vol:%d:false", int(v.answer.Errno)), sys.ENOENT
+	case asking.Stale, asking.Broken, asking.Denied:
+		command = fmt.Sprint("fail-", int(v.answer.Errno))
+	}
+	if command == "" {
+		return
+	}
+	if _, err := os.Lstat(filepath.Join(served, command)); !errors.Is(err, want) {
+		r.t.Fatalf("%s of %q: %v, want %v", command, served, err, want)
+	}
+}
+
+// stop has a process do nothing any more, until it is killed.
+func (r *realNode) stop(pid int) {
+	runTool(r.t, "kill", "-STOP", strconv.Itoa(pid))
+	kerneltest.Await(r.t, "every thread of the daemon is stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		must(r.t, err)
+		return !slices.ContainsFunc(threads, func(name string) bool {
+			stat, err := os.ReadFile(name)
+			return err == nil && !strings.Contains(string(stat), ") T ")
+		})
+	})
+}
+
+// makeSecret writes a Secret, and binds a key of it.
+func (r *realNode) makeSecret(v randomSecret) {
+	if v.missing {
+		return
+	}
+	must(r.t, mount.Tmpfs(v.point, 1<<20))
+	if version := r.updateSecret(v, "one"); v.bind != "" {
+		r.scene.Bind(filepath.Join(version, "a"), v.bind)
+	}
+}
+
+// updateSecret writes a Secret as the kubelet does, and returns the directory of this version.
+func (r *realNode) updateSecret(v randomSecret, text string) string {
+	pod := &corev1.Pod{}
+	pod.UID = types.UID(v.uid)
+	return r.scene.Update(pod, kubelettest.Secret, v.name, map[string]string{"a": text})
+}
+
+// startApp starts container c0 of a pod with the mounts of Secrets that it has.
+func (r *realNode) startApp(uid string) {
+	var records []*runtimeapi.Mount
+	var parts []containerPart
+	for _, v := range r.secrets {
+		if v.uid != uid {
+			continue
+		}
+		if v.bind != "" {
+			records = append(records, &runtimeapi.Mount{HostPath: v.bind, ContainerPath: "/p" + v.name})
+			parts = append(parts, containerPart{From: v.bind, At: "/p" + v.name, File: true})
+		}
+		if v.inside != nil {
+			records = append(records, &runtimeapi.Mount{HostPath: v.point, ContainerPath: v.inside.Point})
+			parts = append(parts, partsOf(v)...)
+		}
+	}
+	r.start(uid, "c0", records, parts)
+}
+
+// partsOf are the mounts that a container has of a Secret, or in its place.
+func partsOf(v randomSecret) []containerPart {
+	m := v.inside
+	bind, own := containerPart{From: v.point, At: m.Point}, containerPart{At: m.Point}
+	switch {
+	case m.Elsewhere:
+		return []containerPart{{From: v.point, At: "/elsewhere/" + v.name}}
+	case m.Covered && m.Has.Device == "":
+		return []containerPart{bind, {At: filepath.Dir(m.Point)}}
+	case m.Covered:
+		return []containerPart{bind, own}
+	case m.Has.Device == "": // the runtime's record alone
+		return nil
+	case m.Has != m.Wants:
+		return []containerPart{own}
+	}
+	return []containerPart{bind}
+}
+
+// specs are those of the node's pods that have one.
+func (r *realNode) specs() podFile {
+	all := podFile{}
+	for _, s := range r.sources {
+		if s.Spec != nil {
+			all[s.UID] = s.Spec
+		}
+	}
+	return all
+}
+
+// own reports whether a fault or a place is of this node.
+func (r *realNode) own(uid, point string) bool {
+	return slices.ContainsFunc(r.sources, func(s mountstate.PodSource) bool { return s.UID == uid }) || uid == "" && strings.HasPrefix(point, r.scene.Root)
+}
