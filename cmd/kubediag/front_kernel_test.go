@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -261,15 +262,9 @@ func (s *scenery) loop(t *testing.T) {
 // attach returns a loop device of an image, which goes with the test.
 func attach(t *testing.T, image string) string {
 	t.Helper()
-	for range 10 { // another program may take the device that was found free
-		if out, err := exec.Command("losetup", "--find", "--show", image).Output(); err == nil {
-			device := strings.TrimSpace(string(out))
-			t.Cleanup(func() { tool(t, "losetup", "--detach", device) })
-			return device
-		}
-	}
-	t.Fatal("no loop device was to be had in ten tries")
-	return ""
+	device := devicetest.Attach(t, image)
+	t.Cleanup(func() { tool(t, "losetup", "--detach", device) })
+	return device
 }
 
 // verbCall is a verb that is run, and how it is to end for a caller who sees everything, and for one who does not.

@@ -26,7 +26,7 @@ func NewBlockVolume(t *testing.T) (s *Scene, file string) {
 	s.must(errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o600), os.MkdirAll(s.Node.PodsDir(), 0o755)))
 	s.must(sys.BindMount(disk, file))
 	t.Cleanup(func() { _ = systest.UnmountPath(file, true) })
-	node := run(t, "losetup", "--find", "--show", file)
+	node := Attach(t, file)
 	t.Cleanup(func() { release(t, node, file) })
 	var err error
 	s.Device, err = blockdev.Sys{}.Resolve(node)

@@ -95,7 +95,7 @@ func loop(t *testing.T, image string, megabytes int64) (node string) {
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, megabytes<<20)); err != nil {
 		t.Fatal(err)
 	}
-	node = run(t, "losetup", "--find", "--show", image)
+	node = Attach(t, image)
 	t.Cleanup(func() { release(t, node, image) })
 	return node
 }

@@ -4,7 +4,7 @@
 // Package systest holds the system calls that only tests make, to set up mounts and to take them away. No program
 // links it. It checks nothing: callers name mounts that they made themselves.
 //
-// It rests on mount(2), umount2(2), pivot_root(2), chroot(2) and the ioctl that shuts a file system down.
+// It rests on mount(2), umount2(2), pivot_root(2), chroot(2), loop(4) and the ioctl that shuts a file system down.
 package systest
 
 import (
@@ -72,4 +72,14 @@ func ShutDown(path string) error {
 	}
 	defer dir.Close()
 	return unix.IoctlSetPointerInt(int(dir.Fd()), shutDown, withoutLog)
+}
+
+// RemoveLoop removes a loop device by its number: LOOP_CTL_REMOVE in loop(4). EBUSY: it is attached, or open.
+func RemoveLoop(number int) error {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	return unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, number)
 }
