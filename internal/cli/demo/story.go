@@ -175,7 +175,7 @@ func (r *diagnosisRun) printPlan(d *v1.Diagnosis) {
 func summary(actions []v1.Action) (kinds, loss string) {
 	var do, lost []string
 	for _, a := range actions {
-		do = append(do, string(a.Kind))
+		do = append(do, a.Kind)
 		if l := firstClause(a.Loss); l != nothing {
 			lost = append(lost, strings.TrimPrefix(l, nothing+" but "))
 		}

@@ -49,7 +49,7 @@ func (l *DescriptorList) Stat(number int, mask uint32) (Stat, error) {
 }
 
 // Close gives the list back.
-func (l *DescriptorList) Close() error { return l.dir.Close() }
+func (l *DescriptorList) Close() { _ = l.dir.Close() }
 
 // Of lists the descriptors of a process or thread as Open does, and says whether there are more.
 func (d *Descriptors) Of(dir string) (numbers []int, more bool, err error) {
