@@ -127,7 +127,8 @@ func TestABundleReachesTheSameFindings(t *testing.T) {
 		if from.status != live.status {
 			t.Errorf("%s: scan --from: %v, want status %d", c.name, from, live.status)
 		}
-		if diff := cmp.Diff(timeless(t, all["scan.json"]), timeless(t, from.out)); diff != "" {
+		onNode := strings.ReplaceAll(all["scan.json"], " '"+root+"'", "") // a bundle's words are no part of a line to paste
+		if diff := cmp.Diff(timeless(t, onNode), timeless(t, from.out)); diff != "" {
 			t.Errorf("%s: report on the node, and from the bundle (-node +bundle):\n%s", c.name, diff)
 		}
 	}

@@ -124,7 +124,7 @@ var sentences = []sentence{
 	line(` *no trial bind could be made: .*`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(` *(?:the kernel's mark: deleted|its link count is 0)`, always),
 	line(`  (?:note)? *statfs of the mount's root: function not implemented`, always),
-	line(`  (?:repair|runbook|plan|hurts|heal) .*`, always),
+	line(`  (?:repair|runbook|plan|hurts|heal|prevention) .*`, always),
 	line(`  path       ROOT/.*`, always),
 	line(`Alive`, func(_ *scenery, c caller, _ []string) bool { return c.sees }),
 	line(`Alive, but whether a container could be started with it is not known`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
