@@ -73,6 +73,7 @@ const (
 	reasonNoSubPath = "the spec of its pod has no such subPath"
 	reasonNoPlace   = "it lies in the directory of a pod, where the kubelet mounts nothing"
 	reasonOver      = "its pod has ended, and the kubelet has not taken it down"
+	reasonTooMany   = "more volumes of claims are mounted in the directory of the pod than its spec has claims, and which is one too many is not known"
 	reasonNotStaged = "a volume is mounted here for the whole node, and no pod of this node is known to have it"
 )
 
@@ -95,6 +96,11 @@ func (f *Facts) Classify(l *kubelet.Layout) []Classified {
 		c.add(link)
 	}
 	all := make([]Classified, len(f.Mounts))
+	for _, m := range f.Mounts {
+		if v, ok := l.ParseVolume(m.Point); ok && !m.Hidden && c.pods[v.PodUID] != nil && c.pods[v.PodUID].volumes[v.Name].FromClaim {
+			c.pods[v.PodUID].has++
+		}
+	}
 	for i, m := range f.Mounts { // those of pods first: their devices show which staging paths are in use
 		all[i] = Classified{Mount: m, Class: Hidden}
 		if rest, ok := mountinfo.Below(l.PodsDir(), m.Point); ok {
@@ -122,7 +128,9 @@ type podLinks struct {
 	volumes map[string]Link // by the kubelet's name, but for those of claims
 	// claims is whether it has a volume whose kubelet's name is not known, and block whether that may be a device.
 	claims, block bool
-	subPaths      map[subPathPlace]string // the kubelet's name of the volume; empty: not known
+	// wants and has count its claims, and the volumes that are mounted for them.
+	wants, has int
+	subPaths   map[subPathPlace]string // the kubelet's name of the volume; empty: not known
 }
 
 // classifier has the links by their places.
@@ -148,6 +156,7 @@ func (c *classifier) add(link Link) {
 	case link.Kind == ContainerLink: // it is in the namespace of the container
 	case link.Volume == "":
 		of.claims = true
+		of.wants++
 	default:
 		of.volumes[link.Volume] = link
 	}
@@ -192,6 +201,8 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 			return Unproven, reasonNoVolume
 		case plain:
 			return Inside, ""
+		case known && of.has > of.wants && of.volumes[v.Name].FromClaim:
+			return Unproven, reasonTooMany
 		}
 		return Wanted, ""
 	}
@@ -210,10 +221,6 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 			return Unproven, reasonNoVolume
 		}
 		return Wanted, ""
-	case "plugins":
-		return Drivers, ""
-	case "containers", "etc-hosts":
-		return Kubelets, ""
 	}
 	return Unproven, reasonNoPlace
 }

@@ -103,7 +103,6 @@ func TestClassesOfAPod(t *testing.T) {
 	pods := []*corev1.Pod{fullPod(), nil, leavingPod(), endedPod(29 * time.Second), endedPod(31 * time.Second)}
 	over := unproven + reasonOver
 	wanted, inside := string(Wanted), string(Inside)
-	all := func(class string) [5]string { return [5]string{class, class, class, class, class} }
 	of := func(class string) [5]string { return [5]string{class, class, class, class, over} }
 	stray := func(reason, unknown string) [5]string {
 		return [5]string{unproven + reason, unknown, unknown, unproven + reason, over}
@@ -141,15 +140,38 @@ func TestClassesOfAPod(t *testing.T) {
 		"/volume-subpaths/cfg/init/00":       noPlace,
 		"/volume-subpaths/cfg":               noPlace,
 		"/volumeDevices/kubernetes.io~csi/p": of(wanted),
-		"/plugins/kubernetes.io~empty-dir/x": all(string(Drivers)),
-		"/etc-hosts":                         all(string(Kubelets)),
-		"/containers/app/1":                  all(string(Kubelets)),
+		"/plugins/kubernetes.io~empty-dir/x": noPlace, // the kubelet has a file there
+		"/etc-hosts":                         noPlace,
+		"/containers/app/1":                  noPlace,
 	} {
 		for i, pod := range pods {
 			point := "/k/pods/u" + place
 			if got := classesAt([]PodSource{{UID: "u", Spec: pod}}, Mount{Point: point})[point]; got != want[i] {
 				t.Errorf("%q of a pod that is %s: %q, want %q", place, names[i], got, want[i])
 			}
+		}
+	}
+}
+
+// TestMoreVolumesThanClaims: of two volumes in the directory of a pod with one claim, one is not the pod's. A volume with the name of the spec does
+// not count, nor does a mount that no lookup reaches.
+func TestMoreVolumesThanClaims(t *testing.T) {
+	t.Parallel()
+	const one, two, inline = "/k/pods/u/volumes/kubernetes.io~csi/pvc-1/mount", "/k/pods/u/volumes/kubernetes.io~csi/pvc-2/mount", "/k/pods/u/volumes/kubernetes.io~csi/inline/mount"
+	pod := rowPod(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}, nil, corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "inline", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}})
+	source := PodSource{UID: "u", Spec: pod, Places: placesOf("kubernetes.io~csi/pvc-1", "kubernetes.io~csi/pvc-2", "kubernetes.io~csi/inline")}
+	tooMany := unproven + reasonTooMany
+	for name, c := range map[string]struct {
+		mounts []Mount
+		want   map[string]string
+	}{
+		"one":    {[]Mount{{Point: one}, {Point: inline}}, map[string]string{one: string(Wanted), inline: string(Wanted)}},
+		"two":    {[]Mount{{Point: one}, {Point: two}, {Point: inline}}, map[string]string{one: tooMany, two: tooMany, inline: string(Wanted)}},
+		"hidden": {[]Mount{{Point: one}, {Point: two, Hidden: true}}, map[string]string{one: string(Wanted), two: string(Hidden)}},
+	} {
+		if diff := cmp.Diff(c.want, classesAt([]PodSource{source}, c.mounts...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

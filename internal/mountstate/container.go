@@ -21,7 +21,8 @@ type ContainerMount struct {
 	// From is the path of the kubelet, and Point that in the container. The image may have a symbolic link on the way to it.
 	From  string `json:"from"`
 	Point string `json:"point"`
-	// Wants is the directory of a file system that From is; the zero value for a path that is not in the directory of the pod.
+	// Wants is the directory of a file system that From is; the zero value for a path that is neither in the directory of the pod nor a mount of the
+	// node.
 	Wants Directory `json:"wants,omitzero"`
 	// Has is the directory that the container sees at its point; the zero value if nothing is mounted there.
 	Has Directory `json:"has,omitzero"`
@@ -55,7 +56,11 @@ func CompareContainer(host, own *mountinfo.Table, podDir string, records []Conta
 		layers := own.All(m.Point)
 		m.Covered = len(layers) > 0 && !visible
 		on, ok := host.On(m.From)
-		if !ok || !mountinfo.Within(podDir, m.From) {
+		if !mountinfo.Within(podDir, m.From) {
+			m.compareNode(host, layers)
+			continue
+		}
+		if !ok {
 			continue
 		}
 		below, _ := mountinfo.Below(on.Point, m.From)
@@ -67,5 +72,20 @@ func CompareContainer(host, own *mountinfo.Table, podDir string, records []Conta
 			return shows(at) && !strings.HasSuffix(at.Point, place) && !slices.ContainsFunc(records, func(of ContainerMount) bool { return of.Point == at.Point })
 		})
 	}
-	return slices.ContainsFunc(records, func(m ContainerMount) bool { return m.Has == m.Wants && m.Has != Directory{} })
+	return slices.ContainsFunc(records, func(m ContainerMount) bool {
+		return m.Has == m.Wants && m.Has != Directory{} && mountinfo.Within(podDir, m.From)
+	})
+}
+
+// compareNode completes the record of a path of the node, if that is the point of a mount: no link leads to such a path. If a file system was
+// mounted there after the start of the container, that has the directory beneath, and writes to another disk. The first access to an automounter
+// mounts one there, which is no fault.
+func (m *ContainerMount) compareNode(host *mountinfo.Table, layers []mountinfo.Mount) {
+	top, visible := host.Top(m.From)
+	automounted := slices.ContainsFunc(host.All(m.From), func(at mountinfo.Mount) bool { return at.FSType == "autofs" })
+	if !visible || automounted || len(layers) == 0 { // the image may have a link on the way
+		return
+	}
+	m.Wants = directoryOf(&top, "")
+	m.Covered = m.Covered || m.Has.Device != m.Wants.Device && slices.ContainsFunc(layers, func(at mountinfo.Mount) bool { return directoryOf(&at, "") == m.Wants })
 }

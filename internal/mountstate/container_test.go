@@ -132,3 +132,54 @@ func TestContainersNameVolumes(t *testing.T) {
 		}
 	}
 }
+
+// TestMountOfTheNodeInAContainer: a container has the file system that the node has at a path, if something is mounted at exactly that path.
+func TestMountOfTheNodeInAContainer(t *testing.T) {
+	t.Parallel()
+	mount := func(id, parent int, minor uint32, root, point, fsType string) mountinfo.Mount {
+		return mountinfo.Mount{ID: id, Parent: parent, Minor: minor, Root: root, Point: point, FSType: fsType}
+	}
+	disk, share := mount(1, 0, 1, "/", "/", "ext4"), mount(2, 1, 2, "/", "/srv/data", "nfs4")
+	for name, c := range map[string]struct {
+		host, own []mountinfo.Mount
+		reason    string
+	}{
+		"the same":                    {[]mountinfo.Mount{disk, share}, []mountinfo.Mount{mount(11, 10, 2, "/", "/data", "nfs4")}, ""},
+		"mounted after the start":     {[]mountinfo.Mount{disk, share}, []mountinfo.Mount{mount(11, 10, 1, "/srv/data", "/data", "ext4")}, strings.Replace(reasonOtherInside, "%q", `"/srv/data"`, 1)},
+		"it has followed":             {[]mountinfo.Mount{disk, share}, []mountinfo.Mount{mount(11, 10, 1, "/srv/data", "/data", "ext4"), mount(12, 11, 2, "/", "/data", "nfs4")}, ""},
+		"covered in the container":    {[]mountinfo.Mount{disk, share}, []mountinfo.Mount{mount(11, 10, 2, "/", "/data", "nfs4"), mount(12, 11, 9, "/", "/data", "tmpfs")}, reasonUnderInside},
+		"no mount of the node":        {[]mountinfo.Mount{disk}, []mountinfo.Mount{mount(11, 10, 9, "/", "/data", "tmpfs")}, ""},
+		"the image has a link":        {[]mountinfo.Mount{disk, share}, nil, ""},
+		"an automounter":              {[]mountinfo.Mount{disk, mount(2, 1, 3, "/", "/srv/data", "autofs"), mount(3, 2, 2, "/", "/srv/data", "nfs4")}, []mountinfo.Mount{mount(11, 10, 3, "/", "/data", "autofs")}, ""},
+		"hidden from the node, too":   {[]mountinfo.Mount{disk, share, mount(3, 1, 4, "/", "/srv", "tmpfs")}, []mountinfo.Mount{mount(11, 10, 4, "/data", "/data", "tmpfs")}, ""},
+		"the root directory, as ever": {[]mountinfo.Mount{disk}, []mountinfo.Mount{mount(11, 10, 1, "/", "/data", "ext4")}, ""},
+	} {
+		from := "/srv/data"
+		if name == "the root directory, as ever" {
+			from = "/"
+		}
+		records := []ContainerMount{{Container: "app", ID: "id", From: "/k/pods/u/etc-hosts", Point: "/etc/hosts"}, {Container: "app", ID: "id", From: from, Point: "/data"}}
+		own := append([]mountinfo.Mount{mount(10, 0, 90, "/", "/", "overlay"), mount(20, 10, 1, "/k/pods/u/etc-hosts", "/etc/hosts", "ext4")}, c.own...)
+		host := mountinfo.NewTable(c.host)
+		if !CompareContainer(host, mountinfo.NewTable(own), "/k/pods/u", records) {
+			t.Errorf("%s: not the container's table", name)
+		}
+		f := Facts{Mounts: Observe(layout(), host)}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Mounts: records}}, now)
+		for i, v := range f.Evaluate(layout()) {
+			if v.Asks {
+				f.Links[i].Runs = "it runs"
+			}
+		}
+		got := ""
+		for _, reason := range wrongLinks(f) {
+			got += strings.TrimSuffix(reason, " (it runs)")
+		}
+		if got != c.reason {
+			t.Errorf("%s: %q, want %q", name, got, c.reason)
+		}
+		if CompareContainer(host, host, "/k/pods/u", []ContainerMount{{From: "/srv/data", Point: "/srv/data"}}) {
+			t.Errorf("%s: the node's own table is taken for the container's", name)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package mountstate
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,6 +106,10 @@ type Link struct {
 	// Plain is whether the place is a directory, and no mount. Either is whether it is not known which of them.
 	Plain  bool `json:"plain,omitempty"`
 	Either bool `json:"either,omitempty"`
+	// Spreads is whether a container has it with Bidirectional, so that the container's mounts on it come to the node.
+	Spreads bool `json:"spreads,omitempty"`
+	// FromClaim is whether it is the place of one of the claims of the pod, and it is not known of which.
+	FromClaim bool `json:"fromClaim,omitempty"`
 	// Devices is how many raw block volumes there are to be.
 	Devices int `json:"devices,omitempty"`
 	// Started is whether the kubelet has to have made it by now: a container was started that waits for it.
@@ -170,6 +175,7 @@ func volumeLinks(s PodSource) (links []Link) {
 		if !device || !devices[v.Name] {
 			links = append(links, Link{
 				Kind: VolumeLink, PodUID: s.UID, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium), Started: started[v.Name],
+				Spreads: hasBidirectional(s.Spec, v.Name),
 			})
 		}
 		if asDevice = asDevice || device; device && devices[v.Name] {
@@ -181,9 +187,22 @@ func volumeLinks(s PodSource) (links []Link) {
 		links = append(links, block)
 	}
 	if renamed {
+		first := len(links)
 		links = append(links, placeLinks(s, func(v kubelet.Volume) bool { return !named[v.Name] && !kubelet.FillsItself(v.Plugin) }, up)...)
+		for i := first; i < len(links); i++ {
+			links[i].FromClaim = true
+		}
 	}
 	return links
+}
+
+// hasBidirectional reports whether a container has a volume with Bidirectional.
+func hasBidirectional(pod *corev1.Pod, volume string) bool {
+	return slices.ContainsFunc(podinfo.ContainerNames(pod), func(name string) bool {
+		return slices.ContainsFunc(podinfo.VolumeMounts(pod, name), func(m corev1.VolumeMount) bool {
+			return m.Name == volume && m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
+		})
+	})
 }
 
 // placeLinks are links for those of the kubelet's places that are wanted. The medium of an emptyDir is not known there.

@@ -8,6 +8,8 @@ import (
 	"path"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 )
@@ -38,12 +40,28 @@ const (
 	reasonCovered     = "the volume is mounted, but no path leads to it: another mount lies on the way there"
 	reasonNotInside   = "the container has nothing mounted there, though the container runtime has made a mount for it"
 	reasonOtherInside = "the container has another file system there than the kubelet has at %q"
+	reasonOnDirectory = "a mount lies on the directory of the volume and hides it, and no container of the pod has the volume with Bidirectional"
+	reasonTwoLayers   = "two file systems are mounted there, one on the other, and the kubelet makes one: the volume is hidden"
+	reasonOtherType   = "a file system of type %q is mounted there, and the kubelet makes a tmpfs"
 	reasonUnderInside = "the container has the mount there, but its processes do not reach it: another mount lies on it, or on the way there"
 )
 
 // pointMounts says if a mount is at a point, and if a lookup reaches it.
 type pointMounts struct {
 	mounted, visible bool
+	// device and fsType are those of the mount that a lookup reaches, or of any. Several is whether mounts of other devices are there, too.
+	device, fsType string
+	several        bool
+}
+
+// with is the same with one mount more.
+func (p pointMounts) with(m *Mount) pointMounts {
+	p.several = p.several || p.mounted && p.device != m.Device
+	if !p.mounted || !m.Hidden {
+		p.device, p.fsType = m.Device, m.FSType
+	}
+	p.mounted, p.visible = true, p.visible || !m.Hidden
+	return p
 }
 
 // linkCase is a link with the facts that rows decide from.
@@ -64,7 +82,7 @@ type linkCase struct {
 type row func(c *linkCase) (v Verdict, ok bool)
 
 // rows are asked in order; the first that decides wins. The last one always does.
-var rows = []row{rowWanted, rowRenewed, rowContainer, rowKnown, rowThere, rowUncovered}
+var rows = []row{rowWanted, rowRenewed, rowContainer, rowKnown, rowThere, rowOfKubelet, rowUncovered}
 
 // rowWanted: a link counts only for a pod that wants it by now. It is a driver's own affair if it stages volumes.
 func rowWanted(c *linkCase) (Verdict, bool) {
@@ -152,6 +170,24 @@ func (c *linkCase) missing(reason string) (Verdict, bool) {
 	return Verdict{State: StateUnknown, Point: c.at, Reason: reason + " (" + c.Runs + ")"}, true
 }
 
+// rowOfKubelet: the kubelet makes either a directory or one tmpfs for a volume that it fills itself. Only a workload with Bidirectional may mount
+// on the directory.
+func rowOfKubelet(c *linkCase) (Verdict, bool) {
+	at := c.mounts[c.at]
+	tmpfs := kubelet.WritesAtomically(c.Plugin) && !isPlain(c.Plugin, corev1.StorageMediumDefault)
+	switch {
+	case !at.mounted:
+		return Verdict{}, false
+	case c.Plain && !c.Spreads:
+		return c.missing(reasonOnDirectory)
+	case tmpfs && at.several:
+		return c.missing(reasonTwoLayers)
+	case tmpfs && at.fsType != "tmpfs" && at.fsType != "":
+		return c.missing(fmt.Sprintf(reasonOtherType, at.fsType))
+	}
+	return Verdict{}, false
+}
+
 // rowUncovered: a lookup of the place reaches the mount.
 func rowUncovered(c *linkCase) (Verdict, bool) {
 	if at := c.mounts[c.at]; at.mounted && !at.visible {
@@ -175,7 +211,7 @@ func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
 	}
 	mounts := map[string]pointMounts{}
 	for _, m := range f.Mounts {
-		mounts[m.Point] = pointMounts{true, mounts[m.Point].visible || !m.Hidden}
+		mounts[m.Point] = mounts[m.Point].with(&m)
 	}
 	all, broken := make([]Verdict, len(f.Links)), map[[2]string]bool{}
 	for i := range f.Links {

@@ -47,6 +47,7 @@ func TestLinks(t *testing.T) {
 	secret := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}
 	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
 	whole := corev1.VolumeMount{Name: "v", MountPath: "/v"}
+	both := corev1.VolumeMount{Name: "v", MountPath: "/v", MountPropagation: new(corev1.MountPropagationBidirectional)}
 	memory := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}
 	device := []corev1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
 	const ask = "?"
@@ -68,9 +69,14 @@ func TestLinks(t *testing.T) {
 		"ConfigMap": {rowPod(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, nil, whole), "kubernetes.io~configmap/v", "", nil},
 		"ConfigMap without its directory": {rowPod(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, nil, whole), "", "",
 			map[string]string{"volumes/kubernetes.io~configmap/v": ask}},
-		"git repository":         {rowPod(corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}, nil, whole), "kubernetes.io~git-repo/v", "", nil},
-		"emptyDir":               {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, whole), "kubernetes.io~empty-dir/v", "", nil},
-		"emptyDir with a mount":  {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, whole), "kubernetes.io~empty-dir/v", "volumes/kubernetes.io~empty-dir/v", nil},
+		"git repository": {rowPod(corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}, nil, whole), "kubernetes.io~git-repo/v", "", nil},
+		"emptyDir":       {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, whole), "kubernetes.io~empty-dir/v", "", nil},
+		"emptyDir with a mount": {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, whole), "kubernetes.io~empty-dir/v", "volumes/kubernetes.io~empty-dir/v",
+			map[string]string{"volumes/kubernetes.io~empty-dir/v": ask}},
+		"emptyDir with a mount of its pod": {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, both), "kubernetes.io~empty-dir/v", "volumes/kubernetes.io~empty-dir/v", nil},
+		"emptyDir with a mount inside":     {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, whole), "kubernetes.io~empty-dir/v", "volumes/kubernetes.io~empty-dir/v/in", nil},
+		"ConfigMap with a mount": {rowPod(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, nil, whole), "kubernetes.io~configmap/v", "volumes/kubernetes.io~configmap/v",
+			map[string]string{"volumes/kubernetes.io~configmap/v": ask}},
 		"emptyDir in memory":     {rowPod(memory, nil, whole), "kubernetes.io~empty-dir/v", "volumes/kubernetes.io~empty-dir/v", nil},
 		"emptyDir not in memory": {rowPod(memory, nil, whole), "kubernetes.io~empty-dir/v", "", map[string]string{"volumes/kubernetes.io~empty-dir/v": ask}},
 		"NFS":                    {rowPod(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, nil, whole), "kubernetes.io~nfs/v", "volumes/kubernetes.io~nfs/v", nil},
@@ -111,6 +117,44 @@ func TestLinks(t *testing.T) {
 			row.want = map[string]string{}
 		}
 		if diff := cmp.Diff(row.want, wrongLinks(f)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestMountOfTheKubelet: a Secret is one tmpfs. Another file system in its place, or on it, is not right, though a lookup reaches a mount.
+func TestMountOfTheKubelet(t *testing.T) {
+	t.Parallel()
+	const at = "/k/pods/u/volumes/kubernetes.io~secret/v"
+	pod := rowPod(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, nil, corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	ram, again := Mount{Point: at, Device: "0:7", FSType: "tmpfs"}, Mount{Point: at, Device: "0:7", FSType: "tmpfs", Hidden: true}
+	for name, c := range map[string]struct {
+		mounts []Mount
+		reason string
+	}{
+		"one":              {[]Mount{ram}, ""},
+		"the same again":   {[]Mount{again, ram}, ""},
+		"another tmpfs":    {[]Mount{again, {Point: at, Device: "0:8", FSType: "tmpfs"}}, reasonTwoLayers},
+		"a disk on it":     {[]Mount{again, {Point: at, Device: "8:1", FSType: "ext4"}}, reasonTwoLayers},
+		"a disk":           {[]Mount{{Point: at, Device: "8:1", FSType: "ext4"}}, strings.Replace(reasonOtherType, "%q", `"ext4"`, 1)},
+		"hidden by a path": {[]Mount{again}, reasonCovered},
+	} {
+		f := Facts{Mounts: c.mounts}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: pod, Places: placesOf("kubernetes.io~secret/v")}}, now)
+		want := map[string]string{}
+		if c.reason != "" {
+			want["volumes/kubernetes.io~secret/v"] = c.reason
+		}
+		for i, v := range f.Evaluate(layout()) {
+			if v.Asks {
+				f.Links[i].Runs = "it runs"
+			}
+		}
+		got := wrongLinks(f)
+		for place, reason := range got {
+			got[place] = strings.TrimSuffix(reason, " (it runs)")
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

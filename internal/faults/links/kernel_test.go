@@ -310,3 +310,57 @@ func BenchmarkContainers(b *testing.B) {
 		})
 	}
 }
+
+// TestVolumesThatAreHidden: something is mounted on the directory of an emptyDir, and on the tmpfs of a Secret. Lookups of both places reach a mount.
+func TestVolumesThatAreHidden(t *testing.T) {
+	s := newLinkScene(t)
+	for _, at := range []string{s.empty, s.secret} {
+		must(t, sys.NewMount("none", at, "tmpfs", ""))
+		t.Cleanup(func() { _ = systest.UnmountPath(at, true) })
+	}
+	layers := "secret: two file systems are mounted there, one on the other, and the kubelet makes one: the volume is hidden"
+	directory := "empty: a mount lies on the directory of the volume and hides it, and no container of the pod has the volume with Bidirectional"
+	if diff := cmp.Diff(map[string]string{s.secret: layers, s.empty: directory}, s.unknown(t, true, mountstate.Scope{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{s.secret: layers}, s.unknown(t, false, mountstate.Scope{})); diff != "" {
+		t.Errorf("without the spec, which says that it is no emptyDir in memory (-want +got):\n%s", diff)
+	}
+	mounts := s.pod.Spec.Containers[0].VolumeMounts
+	for i := range mounts {
+		mounts[i].MountPropagation = new(corev1.MountPropagationBidirectional)
+	}
+	if diff := cmp.Diff(map[string]string{s.secret: layers}, s.unknown(t, true, mountstate.Scope{})); diff != "" {
+		t.Errorf("the pod may have mounted on its emptyDir (-want +got):\n%s", diff)
+	}
+}
+
+// TestMountOfTheNodeAfterTheStart: a file system is mounted at a hostPath of a container that runs. The container has the directory beneath.
+func TestMountOfTheNodeAfterTheStart(t *testing.T) {
+	s := newLinkScene(t)
+	dir, data := t.TempDir(), t.TempDir()
+	ns, c := s.startContainer(t, dir)
+	at := filepath.Join(dir, "data")
+	must(t, os.Mkdir(at, 0o755))
+	must(t, ns.Do(func() error { return sys.BindMount(data, at) }))
+	c.Mounts = append(c.Mounts, cri.Mount{HostPath: data, ContainerPath: at})
+	look := func() []mountstate.Place {
+		t.Helper()
+		sum, err := (&Inspector{Kubelet: s.node.ReadOnce(), Runtime: &fixedRuntime{all: []cri.Owner{c}}}).Look(t.Context(), mountstate.Scope{})
+		must(t, err)
+		return sum.Unknown.Places
+	}
+	if places := look(); len(places) > 0 {
+		t.Errorf("before: %+v", places)
+	}
+	must(t, sys.NewMount("none", data, "tmpfs", ""))
+	t.Cleanup(func() { _ = systest.UnmountPath(data, true) })
+	places := look()
+	if len(places) != 1 || places[0].Container != "app" || places[0].Point != at || !strings.Contains(places[0].Reason, fmt.Sprintf("another file system there than the kubelet has at %q", data)) {
+		t.Errorf("after: %+v", places)
+	}
+	must(t, ns.Do(func() error { return sys.NewMount("none", filepath.Join(dir, "secret"), "tmpfs", "") })) // the container's own table still counts
+	if places := look(); len(places) != 2 {
+		t.Errorf("with one more: %+v", places)
+	}
+}
