@@ -166,6 +166,11 @@ func (e *env) largeOnes(t *testing.T, mallory client.Client, policies bool) {
 		record := diagnosisOf(install.Namespace, fmt.Sprint("large-", i), "", "another", nil)
 		record.Labels = map[string]string{v1.LabelNode: e.NodeName(), v1.LabelOrigin: v1.OriginSentinel}
 		record.Spec.Mode, record.Spec.Parameters = v1.ModeRecord, parameters
+		if policies && i == 0 { // the API server takes its time with a policy
+			e.Wait(t, "the policies to refuse what agents of other nodes record", func(ctx context.Context) bool {
+				return apierrors.IsForbidden(other.Create(ctx, record.DeepCopy(), client.DryRunAll))
+			})
+		}
 		err := other.Create(t.Context(), record)
 		if refused := apierrors.IsForbidden(err); refused != policies || !refused && err != nil {
 			t.Fatalf("a record of another agent, with the label of this node: %v", err)

@@ -55,11 +55,7 @@ func (w *idleScene) newRecoverer() *IdleRecoverer {
 
 func (w *idleScene) planUnmap(t *testing.T) repair.Part {
 	t.Helper()
-	p, err := w.healer.Plan(t.Context(), w.request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return planWithoutOthers(t, w.healer, w.request)
 }
 
 // letTimePass has the devices be seen, and time go by.
