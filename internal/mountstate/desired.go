@@ -132,7 +132,7 @@ func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod,
 		first := len(links)
 		switch pod.Life {
 		case LifeUnknown:
-			links = append(links, placeLinks(s, func(kubelet.Volume) bool { return true }, true)...)
+			links = append(links, placeLinks(s, func(kubelet.Volume) bool { return true }, Link{Started: true})...)
 		case LifeWants:
 			links = append(links, volumeLinks(s)...)
 			for _, m := range podinfo.SubPathMounts(s.Spec) {
@@ -187,11 +187,8 @@ func volumeLinks(s PodSource) (links []Link) {
 		links = append(links, block)
 	}
 	if renamed {
-		first := len(links)
-		links = append(links, placeLinks(s, func(v kubelet.Volume) bool { return !named[v.Name] && !kubelet.FillsItself(v.Plugin) }, up)...)
-		for i := first; i < len(links); i++ {
-			links[i].FromClaim = true
-		}
+		links = append(links, placeLinks(s, func(v kubelet.Volume) bool { return !named[v.Name] && !kubelet.FillsItself(v.Plugin) },
+			Link{Started: up, FromClaim: true})...)
 	}
 	return links
 }
@@ -205,14 +202,15 @@ func hasBidirectional(pod *corev1.Pod, volume string) bool {
 	})
 }
 
-// placeLinks are links for those of the kubelet's places that are wanted. The medium of an emptyDir is not known there.
-func placeLinks(s PodSource, wanted func(kubelet.Volume) bool, started bool) (links []Link) {
+// placeLinks are links for those of the kubelet's places that are wanted, with the rest of them as like has it. The medium of an emptyDir is not
+// known there.
+func placeLinks(s PodSource, wanted func(kubelet.Volume) bool, like Link) (links []Link) {
+	like.Kind, like.PodUID = VolumeLink, s.UID
 	for _, v := range s.Places {
 		if !v.Block && wanted(v) {
-			links = append(links, Link{
-				Kind: VolumeLink, PodUID: s.UID, Plugin: v.Plugin, Volume: v.Name, Plain: isPlain(v.Plugin, mediumUnknown),
-				Either: v.Plugin == "kubernetes.io/empty-dir", Started: started,
-			})
+			like.Plugin, like.Volume, like.Plain = v.Plugin, v.Name, isPlain(v.Plugin, mediumUnknown)
+			like.Either = v.Plugin == "kubernetes.io/empty-dir"
+			links = append(links, like)
 		}
 	}
 	return links
@@ -233,7 +231,7 @@ func containerLinks(l *kubelet.Layout, s PodSource, known []Link) (links []Link)
 			link.Volume = v.Name
 			if !volumes[v.Name] {
 				volumes[v.Name] = true
-				links = append(links, placeLinks(PodSource{UID: s.UID, Places: []kubelet.Volume{v}}, func(kubelet.Volume) bool { return true }, true)...)
+				links = append(links, placeLinks(PodSource{UID: s.UID, Places: []kubelet.Volume{v}}, func(kubelet.Volume) bool { return true }, Link{Started: true})...)
 			}
 		} else if sub, ok := l.ParseSubPath(m.From); ok && sub.PodUID == s.UID {
 			link.Volume = sub.Volume
