@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -40,9 +39,9 @@ const leaseReader = "kubediag-lease-reader"
 // agentCoverage is how many nodes the agents watch.
 type agentCoverage struct {
 	nodes, unwatched int
-	// without are the nodes with no agent, and silent those whose agent does not renew its Lease, with the time since the last
-	// renewal.
-	without, silent []string
+	// without are the nodes with no agent, and silent the agents that do not renew their Leases.
+	without []string
+	silent  []silentAgent
 	// pages are the nodes whose agent lists in pages, because the one before was probably killed for memory.
 	pages []string
 	// unnamed is set if the nodes were only counted. A silent agent is then not always that of a node that is still there.
@@ -63,7 +62,7 @@ func compareNodes(names []string, found []coordinationv1.Lease, now time.Time) *
 			continue
 		}
 		if since, ok := leaseRenewed(lease, now); !ok {
-			a.silent = append(a.silent, silentText(name, lease, since))
+			a.silent = append(a.silent, silentAgent{name, lease.Spec.RenewTime == nil, since})
 		}
 		if lease.Labels[v1.LabelPages] != "" {
 			a.pages = append(a.pages, name)
@@ -90,22 +89,28 @@ func compareDaemonSets(sets []appsv1.DaemonSet, found []coordinationv1.Lease, no
 		if holder := found[i].Spec.HolderIdentity; holder != nil {
 			name = cmp.Or(*holder, name) // the node
 		}
-		a.silent = append(a.silent, silentText(name, &found[i], since))
+		a.silent = append(a.silent, silentAgent{name, found[i].Spec.RenewTime == nil, since})
 	}
 	a.unwatched = max(0, a.nodes-live)
 	return a
 }
 
-// silentText describes a node whose agent has not renewed its Lease.
-func silentText(node string, l *coordinationv1.Lease, since string) string {
-	if l.Spec.RenewTime == nil {
-		return node + " (agent that has never renewed its Lease)"
-	}
-	return node + " (agent silent for " + since + ")"
+// silentAgent is the agent of a node that has not renewed its Lease for a time, or never.
+type silentAgent struct {
+	node  string
+	never bool
+	since string
 }
 
-// text says which nodes are not watched. It is empty if all are.
-func (a *agentCoverage) text() string {
+func (s silentAgent) String() string {
+	if s.never {
+		return s.node + " (agent that has never renewed its Lease)"
+	}
+	return s.node + " (agent silent for " + s.since + ")"
+}
+
+// text says which nodes are not watched, with silent agents as silent describes them. It is empty if all nodes are.
+func (a *agentCoverage) text(silent func(silentAgent) string) string {
 	if a.unnamed && a.nodes == 0 {
 		return "no node is watched: the DaemonSet of agents is there for 0 nodes"
 	}
@@ -121,7 +126,9 @@ func (a *agentCoverage) text() string {
 	for _, name := range a.without {
 		names = append(names, name+" (no agent)")
 	}
-	names = append(names, a.silent...)
+	for _, agent := range a.silent {
+		names = append(names, silent(agent))
+	}
 	switch {
 	case len(names) == 0:
 		return text
@@ -143,13 +150,16 @@ type watchCheck struct {
 // problemsInterval is the time between two looks at the agents while faults are followed.
 const problemsInterval = 30 * time.Second
 
-// silence is how long an agent has been silent, in a problem. It grows from one look to the next.
-var silence = regexp.MustCompile(`silent for [^) ]+`)
+// watchProblem is a reason why faults may be missed. It is the same problem as long as key is: the text may have times in it.
+type watchProblem struct{ key, text string }
+
+// fixedProblem is a problem whose text does not change.
+func fixedProblem(text string) watchProblem { return watchProblem{text, text} }
 
 // followProblems asks for the problems again and again, until ctx ends. It reports those that are new, and when there are no more.
 // It returns the last answer.
-func followProblems(ctx context.Context, ask func(context.Context) ([]string, error), known []string,
-	report func(mark string, colour terminal.Colour, text string)) []string {
+func followProblems(ctx context.Context, ask func(context.Context) ([]watchProblem, error), known []watchProblem,
+	report func(mark string, colour terminal.Colour, text string)) []watchProblem {
 	ticker := time.NewTicker(problemsInterval)
 	defer ticker.Stop()
 	for {
@@ -163,14 +173,11 @@ func followProblems(ctx context.Context, ask func(context.Context) ([]string, er
 		case ctx.Err() != nil:
 			return known
 		case err != nil: // such as that of a node that was deleted
-			now = []string{err.Error()}
+			now = []watchProblem{fixedProblem(err.Error())}
 		}
 		for _, problem := range now {
-			had := func(earlier string) bool {
-				return silence.ReplaceAllString(earlier, "") == silence.ReplaceAllString(problem, "")
-			}
-			if !slices.ContainsFunc(known, had) {
-				report("!", terminal.Yellow, problem)
+			if !slices.ContainsFunc(known, func(earlier watchProblem) bool { return earlier.key == problem.key }) {
+				report("!", terminal.Yellow, problem.text)
 			}
 		}
 		if len(known) > 0 && len(now) == 0 {
@@ -181,7 +188,7 @@ func followProblems(ctx context.Context, ask func(context.Context) ([]string, er
 }
 
 // problems lists the nodes that are not watched, or why they are not known. It returns an error if the node does not exist.
-func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
+func (w watchCheck) problems(ctx context.Context) (list []watchProblem, err error) {
 	if w.node != "" {
 		err := w.api.server.Get(ctx, ctrlclient.ObjectKey{Name: w.node}, &corev1.Node{})
 		if err != nil && !errors.Is(err, verb.ErrRefused) {
@@ -191,7 +198,7 @@ func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	now := time.Now()
 	var found coordinationv1.LeaseList
 	if err := w.api.server.List(ctx, &found, ctrlclient.InNamespace(w.home), ctrlclient.HasLabels{v1.LabelAgent}); err != nil {
-		return []string{w.unknownText(err)}, nil
+		return []watchProblem{fixedProblem(w.unknownText(err))}, nil
 	}
 	var sets appsv1.DaemonSetList
 	setsErr := w.api.server.List(ctx, &sets, ctrlclient.InNamespace(w.home), ctrlclient.MatchingLabels{componentLabel: "agent"})
@@ -201,18 +208,19 @@ func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	case err == nil:
 		a = compareNodes(names, found.Items, now)
 	case setsErr != nil:
-		return []string{w.unknownText(err)}, nil //nolint:nilerr // it is said
+		return []watchProblem{fixedProblem(w.unknownText(err))}, nil //nolint:nilerr // it is said
 	case len(sets.Items) == 0:
-		return []string{"no node is watched by a DaemonSet: there is none of agents in namespace " + w.home}, nil
+		return []watchProblem{fixedProblem("no node is watched by a DaemonSet: there is none of agents in namespace " + w.home)}, nil
 	default:
 		a = compareDaemonSets(sets.Items, found.Items, now)
 	}
-	if text := a.text(); text != "" {
-		list = append(list, text)
+	if text := a.text(silentAgent.String); text != "" {
+		list = append(list, watchProblem{a.text(func(s silentAgent) string { return s.node }), text})
 	}
 	for i := range sets.Items {
 		if sentinelModeOf(&sets.Items[i]) == sentinelOff {
-			list = append(list, fmt.Sprintf("the sentinel of DaemonSet %s/%s is off: its agents look for no fault by themselves", w.home, sets.Items[i].Name))
+			list = append(list, fixedProblem(fmt.Sprintf("the sentinel of DaemonSet %s/%s is off: its agents look for no fault by themselves",
+				w.home, sets.Items[i].Name)))
 		}
 	}
 	return list, nil
@@ -241,4 +249,12 @@ func (w watchCheck) nodeNames(ctx context.Context) (names []string, err error) {
 		names = append(names, list.Items[i].Name)
 	}
 	return names, nil
+}
+
+// problemTexts are the texts of problems.
+func problemTexts(list []watchProblem) (texts []string) {
+	for _, p := range list {
+		texts = append(texts, p.text)
+	}
+	return texts
 }

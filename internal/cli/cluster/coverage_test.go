@@ -65,7 +65,7 @@ func TestCoverage(t *testing.T) {
 		if tc.nodes != nil {
 			a = compareNodes(tc.nodes, tc.found, noon)
 		}
-		if got := a.text(); got != tc.want {
+		if got := a.text(silentAgent.String); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
@@ -107,20 +107,23 @@ func TestSentinelMode(t *testing.T) {
 func TestFollowProblems(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		answers := [][]string{nil, {"silent for 1m", "off"}, {"silent for 2m"}, {"silent for 3m", "2 of 3 (silent for 3m)"}, nil, nil, {"gone"}}
+		off := fixedProblem("off")
+		answers := [][]watchProblem{
+			nil, {{"a", "a for 1m"}, off}, {{"a", "a for 2m"}}, {{"a", "a for 3m"}, {"a, b", "a for 3m, b for 1m"}}, nil, nil, {fixedProblem("gone")},
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		ask := func(context.Context) ([]string, error) {
+		ask := func(context.Context) ([]watchProblem, error) {
 			now := answers[0]
 			if answers = answers[1:]; len(answers) == 0 {
 				time.AfterFunc(time.Second, cancel)
-				return nil, errors.New(now[0])
+				return nil, errors.New(now[0].text)
 			}
 			return now, nil
 		}
 		var said []string
 		last := followProblems(ctx, ask, nil, func(mark string, _ terminal.Colour, text string) { said = append(said, mark+" "+text) })
-		if want := []string{"! silent for 1m", "! off", "! 2 of 3 (silent for 3m)", "✓ all nodes are watched again", "! gone"}; !slices.Equal(said, want) || !slices.Equal(last, []string{"gone"}) {
+		if want := []string{"! a for 1m", "! off", "! a for 3m, b for 1m", "✓ all nodes are watched again", "! gone"}; !slices.Equal(said, want) || !slices.Equal(problemTexts(last), []string{"gone"}) {
 			t.Errorf("said %q, want %q; last %q", said, want, last)
 		}
 	})

@@ -134,8 +134,12 @@ func (a *agentCoverage) results() (results []checkResult) {
 		results = append(results, failResult("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(a.without), "node"), joinNames(a.without)))
 	}
 	if len(a.silent) > 0 {
+		var silent []string
+		for _, agent := range a.silent {
+			silent = append(silent, agent.String())
+		}
 		results = append(results, failResult("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
-			verb.Count(len(a.silent), "node"), joinNames(a.silent)))
+			verb.Count(len(a.silent), "node"), joinNames(silent)))
 	}
 	if len(a.pages) > 0 {
 		results = append(results, warnResult("look there for pods and Diagnoses that are very large or very many; to list as before, restart an agent by deleting its pod",

@@ -95,7 +95,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 		return err
 	}
 	list := o.chosenFaults(items)
-	if err := o.showFaults(cmd, apiClient, namespace, list, problems); err != nil {
+	if err := o.showFaults(cmd, apiClient, namespace, list, problemTexts(problems)); err != nil {
 		return err
 	}
 	if o.watch {
@@ -174,13 +174,13 @@ func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, namespace stri
 
 // followFaults writes the changes until the user interrupts it: the faults, and from time to time whether all nodes are
 // watched. It returns the problems that it found last.
-func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher, check watchCheck, problems []string) ([]string, error) {
+func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher, check watchCheck, problems []watchProblem) ([]watchProblem, error) {
 	out, screen := cmd.OutOrStdout(), screenOf(cmd)
 	p := newPrinter(*o.out, "MountFault")
 	var mu sync.Mutex // of the output
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	last := make(chan []string, 1)
+	last := make(chan []watchProblem, 1)
 	go func() {
 		last <- followProblems(ctx, check.problems, problems, func(mark string, colour terminal.Colour, text string) {
 			mu.Lock()

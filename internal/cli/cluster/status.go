@@ -225,7 +225,7 @@ func (o *statusOptions) readStatus(ctx context.Context, c *client, namespace str
 	if err != nil {
 		return nil, err
 	}
-	r.Unwatched = append(r.Unwatched, problems...)
+	r.Unwatched = append(r.Unwatched, problemTexts(problems)...)
 	r.addFaults(found.Items)
 	r.addPolicies(policies.Items)
 	r.addDiagnoses(c, diagnoses)
