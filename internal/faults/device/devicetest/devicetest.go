@@ -112,13 +112,9 @@ func NewZram(t *testing.T) *Scene {
 	scene.must(err)
 	name := "zram" + strings.TrimSpace(string(id))
 	t.Cleanup(func() {
-		for range 300 {
-			if err = os.WriteFile(control+"hot_remove", id, 0); err == nil {
-				return
-			}
-			time.Sleep(10 * time.Millisecond) // who has it open lets it go as the processes of the test end
+		if err := untilDone(func() error { return os.WriteFile(control+"hot_remove", id, 0) }); err != nil {
+			t.Errorf("remove %s: %v", name, err)
 		}
-		t.Errorf("remove %s: %v", name, err)
 	})
 	scene.must(os.WriteFile("/sys/block/"+name+"/disksize", []byte("16M"), 0))
 	run(t, "mkfs.ext4", "-q", "/dev/"+name)
@@ -290,22 +286,33 @@ func (s *Scene) must(err error) {
 
 // release frees the loop device, if it is that of the test still.
 func release(t *testing.T, dev, image string) {
-	for range 300 {
-		d, err := blockdev.Sys{}.Resolve(dev)
-		if err != nil {
-			t.Error(err)
-			return
-		}
+	d, err := blockdev.Sys{}.Resolve(dev)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	err = untilDone(func() error {
 		b, err := blockdev.Sys{}.Backing(d)
 		if err != nil || strings.TrimSuffix(b.File, " (deleted)") != image {
-			return // nothing is behind it any more, or what belongs to another owner
+			return nil // nothing is behind it any more, or what belongs to another owner
 		}
-		if err = (blockdev.Sys{}).Detach(context.Background(), d); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond) // the kernel frees it some time after the last close
+		return blockdev.Sys{}.Detach(context.Background(), d)
+	})
+	if err != nil {
+		t.Errorf("%s is still held: %v", dev, err)
 	}
-	t.Errorf("%s is still held", dev)
+}
+
+// untilDone tries for three seconds, and returns the last error: a device is busy until the processes of the test have ended, and the
+// kernel frees it some time after the last close.
+func untilDone(try func() error) (err error) {
+	for range 300 {
+		if err = try(); err == nil {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
 }
 
 // run runs a program of the machine and gives what it writes.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -59,14 +58,13 @@ func mapped(t *testing.T, name, table string) blockdev.Device {
 	t.Helper()
 	run(t, "dmsetup", "create", "--noudevsync", name, "--table", table)
 	t.Cleanup(func() {
-		var err error
-		for range 300 {
-			if _, err = runProgram("dmsetup", "remove", "--noudevsync", name); err == nil {
-				return
-			}
-			time.Sleep(10 * time.Millisecond) // who has it mounted lets it go as the processes of the test end
+		err := untilDone(func() error {
+			_, err := runProgram("dmsetup", "remove", "--noudevsync", name)
+			return err
+		})
+		if err != nil {
+			t.Error(err)
 		}
-		t.Error(err)
 	})
 	number := run(t, "dmsetup", "info", "--columns", "--noheadings", "-o", "major,minor", "--separator", ":", name)
 	d, err := blockdev.Sys{}.Resolve(number)

@@ -4,14 +4,11 @@
 package devicetest
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
@@ -28,14 +25,7 @@ func Attach(t *testing.T, image string) (node string) {
 	const first, runs, each = 1 << 16, 4000, 1 << 7 // the kernel has 1<<20 minor numbers
 	number := first + kerneltest.Run()%runs*each + int(loops.Add(1))%each
 	node = fmt.Sprintf("/dev/loop%d", number)
-	t.Cleanup(func() {
-		for range 100 { // the kernel lets it go some time after the last close
-			if err := systest.RemoveLoop(number); !errors.Is(err, sys.EBUSY) {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	})
-	run(t, "losetup", node, image) // which adds a device that is not there
+	t.Cleanup(func() { _ = untilDone(func() error { return systest.RemoveLoop(number) }) }) // one that is held is reported where it is detached
+	run(t, "losetup", node, image)                                                          // which adds a device that is not there
 	return node
 }
