@@ -141,8 +141,8 @@ func (c caller) runtimeDir(t *testing.T, program string) string {
 	return dir
 }
 
-// run runs the program. If it meets the flood of mounts of another test on the machine, or a process of one that does not answer, it is
-// run again until that is over, unless it has repaired something.
+// run runs the program. Another test on the machine may have very many mounts, or a process that does not answer. Then the program could not
+// look at everything, and run starts it again until it can, unless it has repaired something.
 func (c caller) run(t *testing.T, program, stdin string, args ...string) *result {
 	t.Helper()
 	for deadline := time.Now().Add(kerneltest.Patience(2 * time.Minute)); ; {

@@ -6,7 +6,6 @@ package fault
 import (
 	"cmp"
 	"fmt"
-	"strings"
 )
 
 // prevention is the change that makes the fault impossible, written out for the finding, or why there is none.
@@ -74,7 +73,7 @@ func preventDisconnected(f Finding) string {
 
 // preventHung: the kernel ends FUSE connections that do not answer, if it is to.
 func preventHung(f Finding) string {
-	if !strings.HasPrefix(f.Mount.FSType, "fuse") {
+	if !isFUSE(f.Mount) {
 		return ""
 	}
 	return "set the sysctls fs.fuse.default_request_timeout and fs.fuse.max_request_timeout of the node (Linux 6.15): the kernel then ends a connection that does not answer"

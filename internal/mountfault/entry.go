@@ -93,8 +93,8 @@ func (s entrySet) of(name types.NamespacedName) *entry {
 	return e
 }
 
-// rounds lists the entries, one of each namespace in a round, with its pods in turns: the one that was not written for longest comes first,
-// of several a deletion, and then the worst fault.
+// rounds orders the entries. A round has one entry of each namespace, and the pods of a namespace take turns. The entry that was written
+// longest ago comes first; of several, a deletion, and then the worst fault.
 func (s entrySet) rounds() [][]types.NamespacedName {
 	rank := func(name types.NamespacedName) int {
 		f := s[name].want

@@ -43,7 +43,7 @@ func SubPathNames(pod *corev1.Pod, container string) func(m corev1.VolumeMount) 
 }
 
 // environment returns the variables of a container whose values the pod gives. The kubelet has more: the variables of services,
-// ConfigMaps and Secrets. So a value that refers to an unknown variable is not known either, nor is one that is too long for a path.
+// ConfigMaps and Secrets. So a value that refers to an unknown variable is not known either. Nor is a value that is too long for a path.
 func environment(pod *corev1.Pod, list []corev1.EnvVar) map[string]string {
 	env := map[string]string{}
 	known := func(key string) (string, bool) {

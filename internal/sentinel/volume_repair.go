@@ -114,7 +114,7 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	return repaired
 }
 
-// proofs returns what proves repairs, by one inspection for all that were done.
+// proofs returns a function that proves a repair. One inspection serves all repairs that were made.
 func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repair int) (string, error) {
 	all := map[fault.Mount]string{}
 	return func(ctx context.Context, repair int) (string, error) {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestBundlesPrintNoLineOfTheirs holds that a bundle is evidence and no advice: each of its texts may be one that a shell would run, and so may fields
-// that it should not have. None of it stands in a line to paste without quotes.
+// that it should not have. Each line to paste has such a text in quotes only.
 func TestBundlesPrintNoLineOfTheirs(t *testing.T) {
 	t.Parallel()
 	entries := wholeRecording(t)

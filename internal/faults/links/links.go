@@ -149,8 +149,8 @@ func (n *reading) addContainers(ctx context.Context, of Runtime) error {
 // takes the kernel half a millisecond.
 const maxCompareThreads, containersPerThread = 4, 16
 
-// compareContainers returns the mounts of each container; none of a container whose table is not known. A table goes as soon as it was compared: all
-// of them together would take much room.
+// compareContainers returns the mounts of each container. A container whose table is not known has none. Few tables are in memory at a time:
+// each is dropped after its comparison.
 func (n *reading) compareContainers(all []cri.Owner) [][]mountstate.ContainerMount {
 	compared := make([][]mountstate.ContainerMount, len(all))
 	var next atomic.Int64

@@ -165,7 +165,7 @@ func findThreads(roots bool) holderSearch {
 func findDescriptors(note func(taskNamespace)) (unaskedProcesses, error) {
 	var all sys.Descriptors // which are counted in one pass
 	return forEachProcess(procfs.Each, note, func(pid int, step func()) (f foundInProcess, err error) {
-		fds, more, err := all.Of(strconv.Itoa(pid))
+		fds, more, err := all.Numbers(strconv.Itoa(pid))
 		f.more = more
 		for _, fd := range fds {
 			step()

@@ -51,8 +51,8 @@ func (l *DescriptorList) Stat(number int, mask uint32) (Stat, error) {
 // Close gives the list back.
 func (l *DescriptorList) Close() { _ = l.dir.Close() }
 
-// Of lists the descriptors of a process or thread as Open does, and says whether there are more.
-func (d *Descriptors) Of(dir string) (numbers []int, more bool, err error) {
+// Numbers returns the numbers of a list that Open would open, and whether there are more.
+func (d *Descriptors) Numbers(dir string) (numbers []int, more bool, err error) {
 	l, err := d.Open(dir)
 	if err != nil {
 		return nil, false, err

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestDescriptorsOfAProcess: each file of many is listed and inspected, and one that was closed is neither.
+// TestDescriptorsOfAProcess opens many files. The list has each of them, and can inspect it. It does not have a file that was closed.
 func TestDescriptorsOfAProcess(t *testing.T) {
 	var wanted []int
 	inodes := map[int]uint64{}
