@@ -292,11 +292,10 @@ func release(t *testing.T, dev, image string) {
 		return
 	}
 	err = untilDone(func() error {
-		b, err := blockdev.Sys{}.Backing(d)
-		if err != nil || strings.TrimSuffix(b.File, " (deleted)") != image {
-			return nil // nothing is behind it any more, or what belongs to another owner
+		if b, err := (blockdev.Sys{}).Backing(d); err == nil && strings.TrimSuffix(b.File, " (deleted)") == image {
+			return blockdev.Sys{}.Detach(context.Background(), d)
 		}
-		return blockdev.Sys{}.Detach(context.Background(), d)
+		return nil // nothing is behind it any more, or a file of another owner
 	})
 	if err != nil {
 		t.Errorf("%s is still held: %v", dev, err)
