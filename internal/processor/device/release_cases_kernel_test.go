@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/test/holders"
 )
 
@@ -231,16 +232,22 @@ func TestEveryHolding(t *testing.T) {
 // repairDevice plans, and does what is planned.
 func (c situation) repairDevice(t *testing.T, w *heldScene) {
 	t.Helper()
-	plan := w.planRelease(t)
 	if c.refused != "" {
-		if len(plan.Actions) > 0 || !strings.Contains(plan.NotApplicable, c.refused) {
-			t.Errorf("plan %q, reason %q, want one that says %q", processortest.Targets(plan), plan.NotApplicable, c.refused)
+		var plan repair.Part
+		says := func() bool {
+			plan = w.planRelease(t)
+			return len(plan.Actions) == 0 && strings.Contains(plan.NotApplicable, c.refused)
+		}
+		if !says() { // an overlay of another test of the machine may have a layer there, as far as can be seen
+			t.Logf("plan %q, reason %q", processortest.Targets(plan), plan.NotApplicable)
+			kerneltest.Await(t, fmt.Sprintf("a plan with the reason %q", c.refused), says)
 		}
 		if w.Busy() == c.free {
 			t.Error("planning released it")
 		}
 		return
 	}
+	plan := w.planRelease(t)
 	if len(plan.Actions) != 2 {
 		t.Fatalf("plan %q, reason %q, want both copies to go", processortest.Targets(plan), plan.NotApplicable)
 	}
