@@ -55,7 +55,7 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"unknown flag":             {args: []string{"scan", "--fast"}, want: "kubediag: scan: unknown flag: --fast, see kubediag scan --help\n"},
 		"interval of a watch":      {args: []string{"scan", "--watch", "5s"}, want: `scan: takes no arguments, not ["5s"]: type --watch=5s`},
 		"code that is several":     {args: []string{"scan", "--only", "Stale"}, want: `--only="Stale": may be any of StaleFileHandle, StaleSubPath`},
-		"file to decode":           {args: []string{"decode", "a b"}, want: `decode: takes no arguments, not ["a b"]: type kubediag decode < 'a b'`},
+		"file to decode":           {args: []string{"decode", "cli_test.go"}, want: `decode: takes TEXT, and "cli_test.go" is a file: type kubediag decode < cli_test.go`},
 		"verb of the plugin":       {args: []string{"faults", "-A"}, want: "kubediag: faults: it asks the API server: type kubectl kubediag faults\n"},
 		"argument":                 {args: []string{"scan", "web"}, want: `scan: takes no arguments, not ["web"], see kubediag scan --help`},
 		"show of nothing":          {args: []string{"show"}, want: "show: N|NAME is missing, see kubediag show --help"},

@@ -78,7 +78,9 @@ var (
 		`logical volume [^ ]+ (?:is )?(?:in use|contains a filesystem in use|is used by another device)`)
 	podDirIsMount = regexp.MustCompile(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
 	// busyInside is an emptyDir that the kubelet cannot remove, because something is mounted inside.
-	busyInside    = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
+	busyInside = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
+	// busyInPod is a volume of a pod that cannot be unmounted, because something has it open or is mounted inside.
+	busyInPod     = regexp.MustCompile(`/pods/[^ ]+/volumes/[^ ]+[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
 	missingRecord = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json: no such file or directory`)
 	// mountLimit is a mount beyond fs.mount-max: the disk need not be full.
 	mountLimit = regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`)
@@ -125,6 +127,7 @@ var wordings = []wording{
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"vol_data.json"}}, like: missingRecord},
 	{code: fault.StuckTermination, all: [][]string{{"vol_data.json"}, {"unmount", "teardown"}}, like: missingRecord},
 	{code: fault.StuckTermination, all: [][]string{{"kubernetes.io~empty-dir"}, busy}, like: busyInside},
+	{code: fault.StuckTermination, all: [][]string{{"unmountvolume", "teardown", "nodeunpublishvolume"}, busy}, like: busyInPod},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"could not construct volume information"}, {"is not mounted"}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"failed to remove orphaned pod"}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"orphaned pod "}, {" found, but "}}},

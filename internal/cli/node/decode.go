@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -32,41 +33,69 @@ const continuedMark = "\n    "
 // NewDecodeCommand makes the verb decode.
 func NewDecodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "decode",
+		Use:   "decode [TEXT]",
 		Short: "Make log lines readable: byte arrays such as [114 98 100], and quotes of quotes",
-		Long: "decode copies lines from standard input to standard output. Decimal byte arrays, as kubelets print what a\n" +
-			"command has said, become text, and so do escaped quotes and line breaks. Text that came out of one line and takes\n" +
-			"several is indented. With -o json every line becomes one object: its text, and which devices, volumes, pods,\n" +
-			"paths and faults it mentions.\n\n" +
+		Long: "decode copies TEXT, or lines from standard input, to standard output. Decimal byte arrays, as kubelets print\n" +
+			"what a command has said, become text, and so do escaped quotes and line breaks. Text that came out of one line and\n" +
+			"takes several is indented. With -o json every line becomes one object: its text, and which devices, volumes,\n" +
+			"pods, paths and faults it mentions. TEXT is followed by the faults that it points to.\n\n" +
 			"An invalid array stays as it is, and control characters of terminals are escaped. A line of more than 1 MiB is\n" +
 			"decoded in pieces of that size: what lies across the end of a piece stays as it is, and in JSON all pieces but\n" +
 			"the last have \"cut\": true.",
 		Example: "  journalctl -u kubelet | kubediag decode\n" +
-			"  journalctl -u kubelet -f | kubediag decode -o json",
+			"  journalctl -u kubelet -f | kubediag decode -o json\n" +
+			"  kubediag decode 'MountVolume.SetUp failed for volume \"data\": transport endpoint is not connected'",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return fmt.Errorf("takes no arguments, not %q: type %s < %s", args, cmd.CommandPath(), fault.Quote(args[0]))
+			if len(args) == 1 && isFile(args[0]) {
+				return fmt.Errorf("takes TEXT, and %q is a file: type %s < %s", args[0], cmd.CommandPath(), fault.Quote(args[0]))
 			}
-			return verb.NoArgs(cmd, args)
+			return nil
 		},
 	}
 	out := addFormat(cmd)
-	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error {
-		if file, ok := cmd.InOrStdin().(*os.File); ok {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
+		in := cmd.InOrStdin()
+		if file, ok := in.(*os.File); ok && len(args) == 0 {
 			if _, typed := terminal.Size(file); typed {
 				fmt.Fprintln(cmd.ErrOrStderr(), "kubediag: decode: reads lines from this terminal; Ctrl-D ends")
 			}
 		}
-		d := logDecoder{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
+		if len(args) > 0 {
+			in = strings.NewReader(strings.Join(args, " "))
+		}
+		d := logDecoder{in: bufio.NewReaderSize(in, maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
 		if *out == verb.JSON {
 			d.render = func(line logLine) (string, error) {
 				return render.JSON(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}, "")
 			}
 		}
 		_, err := verb.Await(cmd.Context(), func() (struct{}, error) { return struct{}{}, d.copyLines() }) // the writer of the log may never end
+		if err == nil && len(args) > 0 && *out != verb.JSON {
+			_, err = fmt.Fprint(cmd.OutOrStdout(), "\n"+nextSteps(cmd.Root().Name(), kubelog.Mentions(strings.Join(args, " "))))
+		}
 		return err
 	})
 	return cmd
+}
+
+// nextSteps says which faults a pasted message points to, and which verbs of program prove or explain them.
+func nextSteps(program string, found kubelog.Found) string {
+	scan := fmt.Sprintf("  %s scan    # on the node of the pod, as root: looks at every mount\n", program)
+	hints := strings.Join(append(slices.Clone(found.Hints), ""), "\n")
+	if len(found.Codes) == 0 {
+		return hints + "No fault that kubediag knows has these words.\n" + scan
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%sThese words are a clue to the following, and no proof:\n%s", hints, scan)
+	for _, code := range found.Codes {
+		fmt.Fprintf(&b, "  %s explain %s\n", program, code)
+	}
+	return b.String()
+}
+
+func isFile(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
 }
 
 // logDecoder copies a log line by line.

@@ -155,6 +155,34 @@ func TestDecodeWritesWhenALineIsThere(t *testing.T) {
 	}
 }
 
+// TestDecodeOfText decodes a message that was pasted, in one argument or several, says which faults it points to, and reads
+// nothing from standard input.
+func TestDecodeOfText(t *testing.T) {
+	t.Parallel()
+	const scan = "  decode scan    # on the node of the pod, as root: looks at every mount\n"
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"quoted":   {[]string{"umount: [114 98 100]"}, "umount: rbd\n\nNo fault that kubediag knows has these words.\n" + scan},
+		"unquoted": {[]string{"umount:", "[114", "98", "100]"}, "umount: rbd\n\nNo fault that kubediag knows has these words.\n" + scan},
+		"a fault": {
+			[]string{"stat /mnt: transport endpoint is not connected"},
+			"stat /mnt: transport endpoint is not connected\n\nThese words are a clue to the following, and no proof:\n" +
+				scan + "  decode explain DisconnectedFUSE\n",
+		},
+		"of several lines": {[]string{"a\nb"}, "a\nb\n\nNo fault that kubediag knows has these words.\n" + scan},
+		"objects":          {[]string{"-o", "json", "a"}, `{"text":"a","mentions":{}}` + "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, runDecode(t, iotest.ErrReader(errBroken), c.args...)); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestDecodeThatCannot(t *testing.T) {
 	t.Parallel()
 	canceled, cancel := context.WithCancel(t.Context())
