@@ -8,6 +8,8 @@ package registry
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	devicefault "kubediag.org/kubediag/internal/faults/device"
@@ -59,6 +61,8 @@ type Deps struct {
 	IdleFile string
 	// Lister lists the pods of the node. Nil: they are not known, and only a named pod is diagnosed.
 	Lister auto.Lister
+	// Specs lists the pods whose whole specs are known: they alone prove that no pod has a mount. Nil: all of Lister's are.
+	Specs func() []*corev1.Pod
 	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
 	ClaimPaths subpathfault.ClaimPaths
 }
@@ -93,9 +97,10 @@ func New(d Deps) (*pipeline.Registry, error) {
 		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	}
 	surplus, mounts := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner}, &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
-	if d.Lister != nil {
-		surplus.Pods, mounts.Pods = d.Lister.PodsHere, d.Lister.PodsHere
+	if d.Specs == nil && d.Lister != nil {
+		d.Specs = d.Lister.PodsHere
 	}
+	surplus.Pods, mounts.Pods = d.Specs, d.Specs
 	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime, ClaimPaths: d.ClaimPaths}
 	p := parts{
 		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet, Pods: d.Pods},

@@ -75,6 +75,7 @@ func newEngine(ctx context.Context, node *kubelet.Node, specs podFile, orphanAge
 		d.Volumes.Pods, d.Orphans.Pods, d.Devices.Specs = specs, specs, specs
 	}
 	engine.askSources(ctx)
+	d.Specs = engine.pods.specs.Listed
 	var err error
 	engine.registry, err = registry.New(d)
 	return engine, err

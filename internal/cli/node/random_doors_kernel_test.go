@@ -33,7 +33,16 @@ import (
 // TestRandomRealNodes makes random nodes of real mounts, and asks each front door about each: scan, its bundle, the Diagnosis of the node, probe
 // and the sentinel. Each mount is counted in the class that it was made for. Each fault is found under its code, once, and no other.
 func TestRandomRealNodes(t *testing.T) {
+	var seeds []uint64
 	for seed := *randomSeed; seed < *randomSeed+*realRounds; seed++ {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range foundOnce {
+		if !slices.Contains(seeds, seed) && *randomSeed == 0 {
+			seeds = append(seeds, seed)
+		}
+	}
+	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := makeRealNode(t, seed)
 			for _, list := range [][]string{r.faults, r.unknown} {
@@ -46,6 +55,9 @@ func TestRandomRealNodes(t *testing.T) {
 		})
 	}
 }
+
+// foundOnce are seeds by which the doors once disagreed: records of the container runtime were taken for the whole spec of a pod.
+var foundOnce = []uint64{7}
 
 // tries is how often a door is asked whose answer is wrong: a machine with much to do answers late, and a question that has run out of time is no
 // answer.
@@ -217,6 +229,9 @@ func (r *realNode) checkSentinel() {
 	specs := r.specs()
 	reported := func(uid string) bool { return uid == "" || specs[uid] != nil }
 	watched := fault.Known().FoundBy(fault.SearchSubPaths, fault.SearchVolumes)
+	watched = slices.DeleteFunc(watched, func(c fault.Code) bool { // the pods that stay on the node are those of such a search
+		return slices.Contains(fault.Known().FoundBy(fault.SearchLeaving), c)
+	})
 	var want []string
 	for _, f := range r.faults {
 		if words := strings.Split(f, " "); slices.Contains(watched, fault.Code(words[0])) && reported(words[1]) {
