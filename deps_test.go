@@ -173,7 +173,7 @@ var doors = []door{
 	},
 	{
 		to:   []string{"net/http"},
-		from: []string{"./internal/agent", "./internal/processor/external", "./internal/kubeclient", "./internal/trigger/alertmanager", "./internal/cli/...", "./test/..."}, tests: true,
+		from: []string{"./internal/agent", "./internal/processor/external", "./internal/bearer", "./internal/kubeclient", "./internal/scrape", "./internal/trigger/alertmanager", "./internal/cli/...", "./test/..."}, tests: true,
 		why: "few packages talk to a network; the pipeline is handed what calls a server",
 	},
 	{

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/extract"
@@ -45,12 +44,16 @@ func newManager(rest *rest.Config, o options, freshness *guard.Freshness, carefu
 		}
 		return toolscache.NewSharedIndexInformer(lw, of, resync, by)
 	}
-	return kubeclient.New(rest, manager.Options{
+	m, err := kubeclient.New(rest, manager.Options{
 		Cache:                  caching,
 		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},
-		Metrics:                server.Options{BindAddress: o.MetricsBindAddress},
+		Metrics:                o.Metrics.Plain(o.MetricsBindAddress),
 		HealthProbeBindAddress: o.HealthProbeBindAddress,
 	})
+	if err != nil {
+		return nil, err
+	}
+	return m, o.Metrics.Add(m, o.MetricsBindAddress)
 }
 
 // cacheOptions restrict the cache to the Diagnoses and the Pods of one node. Operations, OperationSets and

@@ -65,6 +65,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be repaired")
 	flags.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
+	o.Metrics.AddFlags(flags)
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
 	flags.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
 		"how long a pod's directory must be unchanged before the pod counts as gone, 5m to 720h")

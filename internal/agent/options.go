@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/flags"
+	"kubediag.org/kubediag/internal/scrape"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -42,6 +43,8 @@ type options struct {
 	ProcessorCAFile string
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string
+	// Metrics says who may read the metrics.
+	Metrics scrape.Protection
 	// OrphanMinimumAge is how long a pod's directory must be unchanged before the pod counts as gone.
 	OrphanMinimumAge time.Duration
 	// DiagnosisTimeout bounds a Diagnosis that has no deadline of its own.
@@ -78,7 +81,7 @@ func (o *options) validate() error {
 			p.flag, p.value, "must be an absolute path without . and .. in it")
 	}
 	errs = append(errs, flags.CheckAddress("metrics-bind-address", o.MetricsBindAddress),
-		flags.CheckAddress("health-probe-bind-address", o.HealthProbeBindAddress))
+		flags.CheckAddress("health-probe-bind-address", o.HealthProbeBindAddress), o.Metrics.Validate())
 	refuse(o.Workers < 1 || o.Workers > 64, "workers", o.Workers, "must be between 1 and 64")
 	refuse(o.KubeletPID < 0, "kubelet-pid", o.KubeletPID, "must not be negative")
 	refuse(o.DiagnosisTimeout < time.Second || o.DiagnosisTimeout > 24*time.Hour, "diagnosis-timeout", o.DiagnosisTimeout, "must be between 1s and 24h")

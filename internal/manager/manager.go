@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/admission"
@@ -58,7 +57,7 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 	config.QPS, config.Burst = requestsPerSecond, burst
 	m, err := kubeclient.New(config, manager.Options{
 		Cache:                         cacheOptions(),
-		Metrics:                       server.Options{BindAddress: settings.MetricsBindAddress},
+		Metrics:                       settings.Metrics.Plain(settings.MetricsBindAddress),
 		HealthProbeBindAddress:        settings.HealthProbeBindAddress,
 		LeaderElection:                settings.LeaderElection,
 		LeaderElectionID:              leaderElectionID,
@@ -71,7 +70,7 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(addControllers(m, settings), addTriggers(m, settings))
+	err = errors.Join(addControllers(m, settings), addTriggers(m, settings), settings.Metrics.Add(m, settings.MetricsBindAddress))
 	if settings.FaultInfo {
 		err = errors.Join(err, metrics.Registry.Register(mountfault.Info{Reader: m.GetCache()}))
 	}

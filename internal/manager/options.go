@@ -12,10 +12,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"kubediag.org/kubediag/internal/bearer"
 	"kubediag.org/kubediag/internal/controller/lease"
 	"kubediag.org/kubediag/internal/controller/recoverypolicy"
 	"kubediag.org/kubediag/internal/flags"
-	"kubediag.org/kubediag/internal/trigger/alertmanager"
+	"kubediag.org/kubediag/internal/scrape"
 )
 
 // options are the settings of the manager. Each has a flag, and an environment variable of the flag's name in capitals
@@ -27,6 +28,8 @@ type options struct {
 	LeaderElection bool
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string
+	// Metrics says who may read the metrics.
+	Metrics scrape.Protection
 	// FaultInfo exposes the MountFaults as a metric, to everyone who can reach the metrics.
 	FaultInfo bool
 	// AgentLeaseDuration is the time for which the renewal of an agent's Lease counts if the Lease has none.
@@ -72,7 +75,7 @@ func defaultOptions() options {
 		DiagnosisMinimumTTL:    30 * time.Minute,
 		RetentionInterval:      time.Minute,
 		AlertBindAddress:       flags.Off,
-		AlertAudiences:         []string{"kubediag", alertmanager.AudienceOfServer},
+		AlertAudiences:         []string{"kubediag", bearer.AudienceOfServer},
 		TriggerInterval:        triggerInterval,
 		PolicyInterval:         recoverypolicy.Interval,
 		LeaseAgeInterval:       lease.AgeInterval,
@@ -83,6 +86,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Leases of manager and agents [$POD_NAMESPACE]")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "let several managers stand by for each other")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "address of the metrics, 0 for none")
+	o.Metrics.AddFlags(flags)
 	flags.BoolVar(&o.FaultInfo, "fault-info-metric", o.FaultInfo,
 		"expose kubediag_fault_info, which names namespaces, pods and volumes to everyone who can reach the metrics")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "address of /healthz and /readyz, 0 for none")
@@ -102,7 +106,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.AlertSecretFile, "alert-secret-file", o.AlertSecretFile,
 		"file with the bearer token of all senders of alerts; without it the API server is asked about each token")
 	flags.StringSliceVar(&o.AlertAudiences, "alert-token-audiences", o.AlertAudiences,
-		"audiences of the tokens that the API server is asked about; "+alertmanager.AudienceOfServer+" stands for its own")
+		"audiences of the tokens that the API server is asked about; "+bearer.AudienceOfServer+" stands for its own")
 }
 
 // validate checks the settings. Every error names the flag and the value.
@@ -112,6 +116,7 @@ func (o *options) validate() error {
 		flags.CheckAddress("metrics-bind-address", o.MetricsBindAddress),
 		flags.CheckAddress("health-probe-bind-address", o.HealthProbeBindAddress),
 		flags.CheckAddress("alert-bind-address", o.AlertBindAddress),
+		o.Metrics.Validate(),
 	}
 	for _, d := range []struct {
 		flag  string

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"kubediag.org/kubediag/internal/bearer"
 	controller "kubediag.org/kubediag/internal/controller/trigger"
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/trigger"
@@ -64,7 +65,7 @@ func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanage
 		r.Address = o.AlertBindAddress
 	}
 	if o.AlertSecretFile != "" {
-		secret := alertmanager.SecretFile(o.AlertSecretFile)
+		secret := bearer.SecretFile(o.AlertSecretFile)
 		if _, err := secret.Read(); err != nil {
 			return nil, err
 		}
@@ -79,6 +80,6 @@ func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanage
 	if err != nil {
 		return nil, fmt.Errorf("making client of access reviews: %w", err)
 	}
-	r.Auth = alertmanager.NewReviewer(tokens.TokenReviews(), access.SubjectAccessReviews(), o.AlertAudiences...)
+	r.Auth = bearer.NewReviewer(tokens.TokenReviews(), access.SubjectAccessReviews(), alertmanager.SenderRule(), o.AlertAudiences...)
 	return r, nil
 }

@@ -394,13 +394,22 @@ func (w *world) mayReview(t *testing.T) {
 // serviceAccount makes one, which may send alerts or not, and returns its token for some audiences, or else for the API server.
 func (w *world) serviceAccount(t *testing.T, sends bool, audiences ...string) string {
 	t.Helper()
+	if sends {
+		return w.serviceAccountWith(t, "kubediag-alert-sender", audiences...)
+	}
+	return w.serviceAccountWith(t, "", audiences...)
+}
+
+// serviceAccountWith makes one with a ClusterRole, or without any, and returns its token.
+func (w *world) serviceAccountWith(t *testing.T, role string, audiences ...string) string {
+	t.Helper()
 	set := apitest.Clientset(t, w.Config)
 	account, err := set.CoreV1().ServiceAccounts(w.ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "sender-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sends {
-		w.bind(t, "system:serviceaccount:"+w.ns+":"+account.Name, "kubediag-alert-sender", true)
+	if role != "" {
+		w.bind(t, "system:serviceaccount:"+w.ns+":"+account.Name, role, true)
 	}
 	seconds := int64(600)
 	token, err := set.CoreV1().ServiceAccounts(w.ns).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{

@@ -156,6 +156,7 @@ func TestChartIsConfig(t *testing.T) {
 		"eviction":   {[]string{"components.eviction=true"}, "overlays/eviction", policies},
 		"escalation": {[]string{"components.eviction=true", "components.cordon=true"}, "overlays/escalation", policies},
 		"receiver":   {[]string{"components.alertReceiver=true"}, "overlays/alert-receiver", policies},
+		"protected":  {[]string{"components.protectedMetrics=true"}, "overlays/protected-metrics", policies},
 		"node":       {[]string{"policies.diagnosisRights=off"}, "default", policies[:1]},
 		"rights":     {[]string{"policies.agentNode=off", "policies.diagnosisRights=on"}, "default", policies[1:]},
 		"critical":   {[]string{"policies.criticalPods=true"}, "default", append(policies, "policy/critical-pods.yaml")},
@@ -199,7 +200,7 @@ func TestNamespaceOfRelease(t *testing.T) {
 	}
 	text, err := json.Marshal(map[string]any{
 		"namespace": "elsewhere", "resources": []string{at("default")},
-		"components": []string{at("components/eviction"), at("components/cordon"), at("components/alert-receiver")},
+		"components": []string{at("components/eviction"), at("components/cordon"), at("components/alert-receiver"), at("components/protected-metrics")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +208,7 @@ func TestNamespaceOfRelease(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	components := settings("policies.agentNode=off", "policies.diagnosisRights=off", "components.eviction=true", "components.cordon=true", "components.alertReceiver=true")
+	components := settings("policies.agentNode=off", "policies.diagnosisRights=off", "components.eviction=true", "components.cordon=true", "components.alertReceiver=true", "components.protectedMetrics=true")
 	if diff := cmp.Diff(kustomize(t, dir), template(t, "elsewhere", components...)); diff != "" {
 		t.Errorf("objects (-config +chart):\n%s", diff)
 	}
@@ -235,7 +236,7 @@ func TestNamespaceInTexts(t *testing.T) {
 
 // everything switches everything on.
 var everything = settings("components.eviction=true", "components.cordon=true", "components.alertReceiver=true", "policies.criticalPods=true", "networkPolicy.enabled=true", "monitoring.prometheusRule=true", "monitoring.podMonitor=true",
-	"monitoring.dashboard=true", "monitoring.labels.release=prometheus")
+	"components.protectedMetrics=true", "monitoring.tokenSecret.name=prometheus-token", "monitoring.dashboard=true", "monitoring.labels.release=prometheus")
 
 // TestEveryFileIsInstalled holds that no file of config lies in the chart unused.
 func TestEveryFileIsInstalled(t *testing.T) {

@@ -191,6 +191,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"no switch":        {"policies.agentNode=maybe", "at '/policies/agentNode'"},
 		"no recovery mode": {"recovery.mode=automatic", "at '/recovery/mode'"},
 		"no root":          {"agent.dataRoot=data", "at '/agent/dataRoot'"},
+		"no token":         {"components.protectedMetrics=true,monitoring.podMonitor=true,image.registry=localhost/kubediag", "monitoring.tokenSecret.name: protected metrics need the Secret"},
 		"no policy":        {"manager.image.pullPolicy=Sometimes", "at '/manager/image/pullPolicy'"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +234,8 @@ agent:
 	managers := map[string]any{"matchLabels": map[string]any{"app.kubernetes.io/name": "mounts", "app.kubernetes.io/component": "manager"}}
 	for key, want := range map[string]map[string]any{
 		"PodMonitor kubediag": {"selector": pods, "podMetricsEndpoints": []any{map[string]any{
-			"port": "metrics", "interval": "30s", "scrapeTimeout": "9s", "relabelings": []any{map[string]any{"action": "labelmap"}},
+			"port": "metrics", "scheme": "https", "tlsConfig": map[string]any{"insecureSkipVerify": true},
+			"authorization": map[string]any{"credentials": map[string]any{"name": "prometheus-token", "key": "token"}}, "interval": "30s", "scrapeTimeout": "9s", "relabelings": []any{map[string]any{"action": "labelmap"}},
 			"metricRelabelings": []any{map[string]any{"action": "keep"}},
 		}}},
 		"NetworkPolicy kubediag": {"podSelector": pods, "policyTypes": []any{"Ingress"}, "ingress": []any{

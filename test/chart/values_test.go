@@ -93,7 +93,7 @@ func TestSchemaNamesTheValues(t *testing.T) {
 // set are the flags that the manifests set, or that belong to what they set.
 var set = []string{
 	"help", "node-name", "pod-uid", "namespace", "data-root", "kubeconfig", "leader-elect", "health-probe-bind-address",
-	"allow-eviction", "alert-bind-address",
+	"allow-eviction", "alert-bind-address", "metrics-protected",
 }
 
 // TestSchemaNamesTheFlags holds that agent.flags and manager.flags allow the flags of the programs, with their types.

@@ -5,16 +5,10 @@ package alertmanager
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
-	"fmt"
-	"math/big"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,13 +16,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"kubediag.org/kubediag/internal/bearer"
 )
 
 // ServiceName is the name of the Service of the receiver, and of the Secret with its certificate.
 const ServiceName = "kubediag-alerts"
 
 const (
-	certificateLife = 10 * 365 * 24 * time.Hour
 	// leastLife is how long a stored certificate must still be valid. A younger one is made otherwise.
 	leastLife = 365 * 24 * time.Hour
 	// askAgain is the time between two calls of an API server that fails.
@@ -118,31 +113,10 @@ func (o *OwnCertificate) serviceNames() []string {
 
 // generate makes a certificate, and the data of the Secret that keeps it.
 func (o *OwnCertificate) generate() (tls.Certificate, map[string][]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certificate, key, err := bearer.SelfSigned(ServiceName, o.serviceNames()...)
 	if err != nil {
-		return tls.Certificate{}, nil, fmt.Errorf("making key: %w", err)
+		return tls.Certificate{}, nil, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return tls.Certificate{}, nil, fmt.Errorf("making serial number: %w", err)
-	}
-	began := time.Now().Add(-time.Hour) // clocks differ
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: ServiceName}, DNSNames: o.serviceNames(), NotBefore: began, NotAfter: began.Add(certificateLife),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, nil, fmt.Errorf("signing certificate: %w", err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return tls.Certificate{}, nil, fmt.Errorf("encoding key: %w", err)
-	}
-	data := map[string][]byte{
-		corev1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}
-	made, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
-	return made, data, err
+	made, err := tls.X509KeyPair(certificate, key)
+	return made, map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}, err
 }

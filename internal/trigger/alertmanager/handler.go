@@ -4,16 +4,15 @@
 package alertmanager
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"kubediag.org/kubediag/internal/bearer"
 	"kubediag.org/kubediag/internal/metric"
 	"kubediag.org/kubediag/internal/trigger"
 )
@@ -59,29 +58,13 @@ func (r *Receiver) handler() http.Handler {
 			http.Error(w, failed.message, failed.code)
 		})
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		of := connOf(request.Context())
-		of.setServing(true)
-		defer of.setServing(false)
-		mux.ServeHTTP(closing{w}, request)
-	})
-}
-
-// closing ends the connection with each answer that is not 200, so that only those who have a right keep theirs.
-type closing struct{ http.ResponseWriter }
-
-// WriteHeader begins the answer.
-func (c closing) WriteHeader(code int) {
-	if code != http.StatusOK {
-		c.Header().Set("Connection", "close")
-	}
-	c.ResponseWriter.WriteHeader(code)
+	return mux
 }
 
 // receive answers one request. Alertmanager sends it again after 503, and not after 4xx.
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) (matched int, failed *failure) {
-	if failed := r.authenticate(request); failed != nil {
-		return 0, failed
+	if code, message := bearer.Check(r.Auth, request); code != 0 {
+		return 0, &failure{code, message}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBodyBytes))
 	var tooLarge *http.MaxBytesError
@@ -120,30 +103,4 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) (matche
 		return 0, failed
 	}
 	return matched, nil
-}
-
-// authenticate refuses a sender before its body is read.
-func (r *Receiver) authenticate(request *http.Request) *failure {
-	scheme, token, _ := strings.Cut(request.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return &failure{http.StatusUnauthorized, "a bearer token is missing"}
-	}
-	of := connOf(request.Context())
-	err := r.Auth.Authenticate(request.Context(), strings.TrimSpace(token))
-	switch {
-	case err == nil:
-		of.letIn()
-		return nil
-	case errors.Is(err, errUnauthenticated), errors.Is(err, errForbidden):
-		of.countRefusal()
-	}
-	switch {
-	case errors.Is(err, errUnauthenticated):
-		return &failure{http.StatusUnauthorized, err.Error()}
-	case errors.Is(err, errForbidden):
-		return &failure{http.StatusForbidden, err.Error()}
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &failure{http.StatusServiceUnavailable, "the sender could not be checked in time"}
-	}
-	return &failure{http.StatusServiceUnavailable, "the sender could not be checked"}
 }

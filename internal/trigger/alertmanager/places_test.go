@@ -11,10 +11,15 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
+	"sync"
 	"testing"
-	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/bearer"
 )
 
 // post sends one alert, and returns the status.
@@ -107,7 +112,7 @@ func TestIdleStrangersKeepNoSenderOut(t *testing.T) {
 	t.Parallel()
 	r, got := newReceiver(t, only{}, "t")
 	address := listen(t, r)
-	for i := range 3 * maxConnections {
+	for i := range 3 * bearer.MaxConnections {
 		c := dial(t, address)
 		if i%2 == 0 {
 			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -128,62 +133,6 @@ func TestIdleStrangersKeepNoSenderOut(t *testing.T) {
 	}
 }
 
-// held is connections of an address: n of them, of a kind.
-type held struct {
-	address byte
-	n       int
-	kind    string // idle strangers; "proven", "serving"
-}
-
-// The connection that yields is not the sender's, nor that of an address with few.
-func TestWhoYields(t *testing.T) {
-	t.Parallel()
-	const newcomer = 200
-	for name, tc := range map[string]struct {
-		held    []held
-		senders []byte // addresses
-		from    byte   // of the new connection
-		want    byte   // address of the one that is closed; newcomer: the new one
-		number  int    // which one of them; 0: any
-	}{
-		"one address has all":                {[]held{{1, 64, ""}}, nil, 2, 1, 1},
-		"its own new one":                    {[]held{{1, 64, ""}}, nil, 1, 1, 1},
-		"heaviest address":                   {[]held{{1, 20, ""}, {2, 24, ""}, {3, 20, ""}}, nil, 4, 2, 21},
-		"one each":                           {[]held{{1, 1, ""}, {2, 1, ""}, {3, 62, ""}}, nil, 4, 3, 3},
-		"strangers before idle senders":      {[]held{{1, 63, "proven"}, {2, 1, ""}}, []byte{1}, 3, 2, 0},
-		"idle senders without strangers":     {[]held{{1, 60, "proven"}, {2, 4, "proven"}}, []byte{1, 2}, 3, 1, 1},
-		"sender that has not asked yet":      {[]held{{1, 4, ""}, {2, 60, ""}}, []byte{1}, 3, 2, 0},
-		"few of a sender beside one each":    {[]held{{1, 4, ""}, {2, 1, ""}, {3, 59, "proven"}}, []byte{1, 3}, 4, 2, 0},
-		"strangers at the sender's address":  {[]held{{1, 60, ""}, {2, 4, ""}}, []byte{1}, 3, 1, 1},
-		"requests are not cut off":           {[]held{{1, 16, "serving"}, {2, 16, "serving"}, {3, 16, "serving"}, {4, 16, "serving"}}, []byte{1, 2, 3, 4}, 5, newcomer, 0},
-		"but of who has more than a quarter": {[]held{{1, 40, "serving"}, {2, 24, "serving"}}, []byte{1, 2}, 3, 1, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlaces(nil)
-			at := func(n byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, n}), 32) }
-			for _, h := range tc.held {
-				for range h.n {
-					p.accepted++
-					p.open[&conn{of: p, address: at(h.address), number: p.accepted, proven: h.kind != "", serving: h.kind == "serving"}] = true
-				}
-			}
-			for _, n := range tc.senders {
-				p.senders[at(n)] = time.Now()
-			}
-			fresh := &conn{of: p, address: at(tc.from), number: p.accepted + 1}
-			got := p.yields(fresh)
-			want := at(tc.want)
-			if tc.want == newcomer {
-				want = fresh.address
-			}
-			if len(p.open) != maxConnections || got.address != want || (got == fresh) != (tc.want == newcomer) || tc.number != 0 && got.number != tc.number {
-				t.Errorf("number %d of %s yields (%d are open)", got.number, got.address, len(p.open))
-			}
-		})
-	}
-}
-
 // A connection whose place is taken back ends its request, too.
 func TestRequestEndsWithItsPlace(t *testing.T) {
 	t.Parallel()
@@ -195,7 +144,7 @@ func TestRequestEndsWithItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := <-auth.began
-	for range maxConnections {
+	for range bearer.MaxConnections {
 		dial(t, address)
 	}
 	<-ctx.Done()
@@ -210,27 +159,45 @@ func (w waits) Authenticate(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-// The memory of addresses is bounded, and strangers push no sender out of it.
-func TestAddressesAreBounded(t *testing.T) {
+// Forty who guess tokens, at the address of the sender, cost the sender nothing: neither its first request nor later ones.
+func TestGuessesRefuseNoSender(t *testing.T) {
 	t.Parallel()
-	p := newPlaces(nil)
-	at := func(i int) *conn {
-		return &conn{of: p, address: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)}
+	r, got := newReceiver(t, bearer.NewReviewer(names{}, allowed{}, SenderRule()), "t")
+	address := listen(t, r)
+	ctx, stop := context.WithCancel(t.Context())
+	var guessers sync.WaitGroup
+	for i := range 40 {
+		guessers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				_, _ = post(ctx, http.DefaultClient, "http://"+address, fmt.Sprintf("forged%d-%d", i, n))
+			}
+		})
 	}
-	for i := range 2 * maxSenders {
-		at(i).letIn()
-	}
-	for i := range 3 * maxStrangers {
-		at(1<<16 + i).countRefusal()
-	}
-	if len(p.senders) != maxSenders || len(p.strangers) > maxStrangers || at(2*maxSenders-1).rank() != -1 || at(0).rank() != 0 {
-		t.Errorf("%d senders and %d strangers are remembered", len(p.senders), len(p.strangers))
-	}
-	for text, want := range map[string]string{
-		"10.1.2.3": "10.1.2.3/32", "::ffff:10.1.2.3": "10.1.2.3/32", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
-	} {
-		if got := addressOf(&net.TCPAddr{IP: net.ParseIP(text)}); got.String() != want {
-			t.Errorf("%s counts as %s", text, got)
+	for i := range 10 {
+		if code, err := post(t.Context(), http.DefaultClient, "http://"+address, "sender"); code != http.StatusOK {
+			t.Errorf("request %d: status %d, %v", i, code, err)
 		}
 	}
+	stop()
+	guessers.Wait()
+	if len(got.causes) != 10 {
+		t.Errorf("%d causes", len(got.causes))
+	}
+}
+
+// names takes each token for the name of its user, but those that are forged. allowed gives all users the right.
+type (
+	names   struct{}
+	allowed struct{}
+)
+
+func (names) Create(_ context.Context, r *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	r.Status.Authenticated = !strings.HasPrefix(r.Spec.Token, "forged")
+	r.Status.User.Username = r.Spec.Token
+	return r, nil
+}
+
+func (allowed) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	r.Status.Allowed = true
+	return r, nil
 }

@@ -18,22 +18,19 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/bearer"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
 // Bounds of the server.
 const (
-	maxBodyBytes   = 1 << 20
-	maxHeaderBytes = 16 << 10
-	headerTimeout  = 5 * time.Second
-	readTimeout    = 15 * time.Second
-	writeTimeout   = 30 * time.Second
-	idleTimeout    = time.Minute
-	stopTimeout    = 3 * time.Second
+	maxBodyBytes = 1 << 20
+	readTimeout  = 15 * time.Second
+	stopTimeout  = 3 * time.Second
 )
 
 // Receiver serves alerts.
@@ -45,7 +42,7 @@ type Receiver struct {
 	// Own is the certificate if there are no files. Nil: HTTP, which no program uses.
 	Own *OwnCertificate
 	// Auth decides who may send.
-	Auth Authenticator
+	Auth bearer.Authenticator
 	// To takes the causes that Triggers match.
 	To trigger.Offerer
 
@@ -53,6 +50,11 @@ type Receiver struct {
 	now   func() time.Time
 	slow  time.Duration // how long a request may take to come
 	room  chan struct{} // how many bodies are decoded at once
+}
+
+// SenderRule is the right to create alerts.diagnosis.kubediag.org. The kind does not exist: the right is for this alone.
+func SenderRule() bearer.Rule {
+	return bearer.Rule{Resource: &authorizationv1.ResourceAttributes{Group: v1.Group, Resource: "alerts", Verb: "create"}}
 }
 
 // Install takes a Trigger, and forgets it if it is of another source.
@@ -81,9 +83,9 @@ func (r *Receiver) Start(ctx context.Context) error {
 
 // serve serves on a listener and closes it.
 func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
-	listener, err := r.secure(ctx, newPlaces(listener))
+	listener, err := bearer.Listen(ctx, listener, bearer.TLS{CertFile: r.CertFile, KeyFile: r.KeyFile, Own: r.ownCertificate()})
 	if err != nil {
-		return err
+		return fmt.Errorf("listening for alerts: %w", err)
 	}
 	if auth, ok := r.Auth.(interface{ Renew(ctx context.Context) }); ok {
 		go auth.Renew(ctx)
@@ -93,36 +95,6 @@ func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("serving alerts: %w", err)
 	}
 	return nil
-}
-
-// secure has a listener talk TLS. It closes it if it returns an error.
-func (r *Receiver) secure(ctx context.Context, listener net.Listener) (net.Listener, error) {
-	log := logr.FromContextOrDiscard(ctx).WithName("alerts")
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	switch {
-	case r.CertFile != "":
-		watcher, err := certwatcher.New(r.CertFile, r.KeyFile)
-		if err != nil {
-			_ = listener.Close()
-			return nil, fmt.Errorf("reading certificate of the alert receiver: %w", err)
-		}
-		go func() {
-			if err := watcher.Start(ctx); err != nil {
-				log.Error(err, "Could not watch the certificate of the alert receiver")
-			}
-		}()
-		config.GetCertificate = watcher.GetCertificate
-	case r.Own != nil:
-		certificate, err := r.Own.obtain(ctx, log)
-		if err != nil {
-			_ = listener.Close()
-			return nil, fmt.Errorf("making certificate of the alert receiver: %w", err)
-		}
-		config.Certificates = []tls.Certificate{certificate}
-	default:
-		return listener, nil
-	}
-	return tls.NewListener(listener, config), nil
 }
 
 func (r *Receiver) server() *http.Server {
@@ -135,9 +107,15 @@ func (r *Receiver) server() *http.Server {
 	if r.room == nil {
 		r.room = make(chan struct{}, maxDecoding)
 	}
-	return &http.Server{
-		Handler: r.handler(), ReadHeaderTimeout: min(headerTimeout, r.slow), ReadTimeout: r.slow, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: attach,
-		DisableGeneralOptionsHandler: true, // it answers "OPTIONS *" with 200, and the connection stays
+	return bearer.NewServer(r.handler(), r.slow)
+}
+
+// ownCertificate makes the certificate if there are no files. Nil: HTTP.
+func (r *Receiver) ownCertificate() func(ctx context.Context) (tls.Certificate, error) {
+	if r.Own == nil {
+		return nil
+	}
+	return func(ctx context.Context) (tls.Certificate, error) {
+		return r.Own.obtain(ctx, logr.FromContextOrDiscard(ctx).WithName("alerts"))
 	}
 }

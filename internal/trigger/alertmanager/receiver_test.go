@@ -4,7 +4,6 @@
 package alertmanager
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -29,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/bearer"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -57,7 +57,7 @@ type only struct{ err error }
 
 func (o only) Authenticate(_ context.Context, got string) error {
 	if o.err == nil && got != token {
-		return errUnauthenticated
+		return bearer.ErrUnauthenticated
 	}
 	return o.err
 }
@@ -68,7 +68,7 @@ func alertTrigger(name string) *v1.Trigger {
 	return t
 }
 
-func newReceiver(t *testing.T, auth Authenticator, names ...string) (*Receiver, *offers) {
+func newReceiver(t *testing.T, auth bearer.Authenticator, names ...string) (*Receiver, *offers) {
 	t.Helper()
 	got := &offers{}
 	r := &Receiver{Auth: auth, To: got, now: func() time.Time { return time.Date(2026, 11, 23, 6, 5, 0, 0, time.UTC) }}
@@ -84,7 +84,7 @@ func TestRequests(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		method, path, token, body string
-		auth                      Authenticator
+		auth                      bearer.Authenticator
 		code, offered             int
 	}{
 		"webhook":               {"POST", "/alertmanager", "Bearer " + token, webhook, only{}, 200, 1},
@@ -95,7 +95,7 @@ func TestRequests(t *testing.T) {
 		"empty token":           {"POST", "/alertmanager", "Bearer ", webhook, only{}, 401, 0},
 		"wrong token":           {"POST", "/alertmanager", "Bearer x" + token, webhook, only{}, 401, 0},
 		"another scheme":        {"POST", "/alertmanager", "Basic " + token, webhook, only{}, 401, 0},
-		"no right":              {"POST", "/alertmanager", "Bearer " + token, webhook, only{errForbidden}, 403, 0},
+		"no right":              {"POST", "/alertmanager", "Bearer " + token, webhook, only{bearer.ErrForbidden}, 403, 0},
 		"cannot be checked":     {"POST", "/alertmanager", "Bearer " + token, webhook, only{errors.New("down")}, 503, 0},
 		"no JSON":               {"POST", "/alertmanager", "Bearer " + token, "hello", only{}, 400, 0},
 		"1 MiB and a byte":      {"POST", "/alertmanager", "Bearer " + token, strings.Repeat(" ", maxBodyBytes+1), only{}, 413, 0},
@@ -309,34 +309,4 @@ func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	pool = x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
 	return certFile, keyFile, pool
-}
-
-func TestSecretFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "secret")
-	for name, tc := range map[string]struct {
-		content []byte
-		given   string
-		want    error // nil and not ok: another error
-		ok      bool
-	}{
-		"right":     {[]byte(token + "\n"), token, nil, true},
-		"wrong":     {[]byte(token), token + "x", errUnauthenticated, false},
-		"shorter":   {[]byte(token), token[:20], errUnauthenticated, false},
-		"no secret": {[]byte("\n"), "", nil, false},
-		"too short": {[]byte("abc"), "abc", nil, false},
-		"too long":  {bytes.Repeat([]byte("x"), maxSecretBytes+1), strings.Repeat("x", maxSecretBytes+1), nil, false},
-		"not there": {nil, token, nil, false},
-	} {
-		_ = os.Remove(path)
-		if tc.content != nil {
-			if err := os.WriteFile(path, tc.content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		err := SecretFile(path).Authenticate(t.Context(), tc.given)
-		if (err == nil) != tc.ok || tc.want != nil && !errors.Is(err, tc.want) || tc.want == nil && errors.Is(err, errUnauthenticated) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package alertmanager
+package bearer
 
 import (
 	"cmp"
@@ -18,8 +18,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	v1 "kubediag.org/kubediag/api/v1"
 )
 
 // Bounds of the questions to the API server about tokens.
@@ -28,7 +26,7 @@ const (
 	turnTimeout      = 10 * time.Second
 	reviewTimeout    = 5 * time.Second
 	reviewsPerSecond = 20
-	// knownFor is how long the last answer about a token counts. It is asked for again when half of that is over.
+	// knownFor is how long the last answer about a token counts, if the rule does not say. It is asked for again when half of that is over.
 	knownFor = time.Minute
 	// forgetAfter is how long a token without any request is asked about.
 	forgetAfter = 24 * time.Hour
@@ -53,10 +51,28 @@ type (
 	}
 )
 
-// Reviewer takes the tokens of users who may create alerts.diagnosis.kubediag.org. The kind does not exist: the right is for
-// this alone. A token that passed is known from then on: it waits for no turn. Renew asks about it again before the answer is a
-// minute old.
+// Rule says which right is asked for, on a kind of the API or on a path, and how often.
+type Rule struct {
+	Resource *authorizationv1.ResourceAttributes
+	Path     *authorizationv1.NonResourceAttributes
+	// KnownFor is how long the answer about a token counts. 0: a minute.
+	KnownFor time.Duration
+	// PerSecond is how many unknown tokens are asked about in a second. 0: 20.
+	PerSecond int
+}
+
+// String says the right as an error has it.
+func (r Rule) String() string {
+	if r.Path != nil {
+		return r.Path.Verb + " " + r.Path.Path
+	}
+	return r.Resource.Verb + " " + r.Resource.Resource + "." + r.Resource.Group
+}
+
+// Reviewer takes the tokens of users who have a right. A token that passed is known from then on: it waits for no turn. Renew asks about
+// it again before the answer is too old.
 type Reviewer struct {
+	rule      Rule
 	tokens    TokenReviews
 	access    AccessReviews
 	audiences []string // but that of the API server
@@ -76,19 +92,20 @@ type knownToken struct {
 }
 
 // NewReviewer makes a Reviewer that takes tokens for any of the audiences. Without one, only the API server's counts.
-func NewReviewer(tokens TokenReviews, access AccessReviews, audiences ...string) *Reviewer {
+func NewReviewer(tokens TokenReviews, access AccessReviews, rule Rule, audiences ...string) *Reviewer {
 	named := slices.DeleteFunc(slices.Clone(audiences), func(a string) bool { return a == AudienceOfServer })
+	rule.KnownFor, rule.PerSecond = cmp.Or(rule.KnownFor, knownFor), cmp.Or(rule.PerSecond, reviewsPerSecond)
 	return &Reviewer{
-		tokens: tokens, access: access, audiences: named, server: len(named) == 0 || len(named) < len(audiences),
-		unknown: &turns{limiter: rate.NewLimiter(reviewsPerSecond, reviewsPerSecond)},
+		rule: rule, tokens: tokens, access: access, audiences: named, server: len(named) == 0 || len(named) < len(audiences),
+		unknown: &turns{limiter: rate.NewLimiter(rate.Limit(rule.PerSecond), rule.PerSecond)},
 		now:     time.Now, known: map[[sha256.Size]byte]*knownToken{},
 	}
 }
 
-// Authenticate asks the API server whose the token is and whether that user may send alerts.
+// Authenticate asks the API server whose the token is and whether that user has the right.
 func (r *Reviewer) Authenticate(ctx context.Context, token string) error {
 	if len(token) > maxTokenBytes {
-		return errUnauthenticated
+		return ErrUnauthenticated
 	}
 	digest := sha256.Sum256([]byte(token))
 	if r.knows(digest) {
@@ -129,7 +146,7 @@ func (r *Reviewer) review(ctx context.Context, token string) (string, error) {
 			return review.Status.User.Username, r.authorize(ctx, review.Status.User)
 		}
 	}
-	return "", errUnauthenticated
+	return "", ErrUnauthenticated
 }
 
 // isFor reports whether a review found a user, and the token is for one of the audiences. A server that knows no audiences names none:
@@ -146,24 +163,24 @@ func (r *Reviewer) authorize(ctx context.Context, user authenticationv1.UserInfo
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1.Group, Resource: "alerts", Verb: "create"},
+		ResourceAttributes: r.rule.Resource, NonResourceAttributes: r.rule.Path,
 	}}
 	review, err := r.access.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("reviewing access: %w", err)
 	}
 	if !review.Status.Allowed {
-		return errForbidden
+		return fmt.Errorf("%w: %s", ErrForbidden, r.rule)
 	}
 	return nil
 }
 
-// knows reports whether a token has passed within a minute, and remembers that it was used.
+// knows reports whether a token has passed lately, and remembers that it was used.
 func (r *Reviewer) knows(digest [sha256.Size]byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k, now := r.known[digest], r.now()
-	if k == nil || now.Sub(k.passed) >= knownFor {
+	if k == nil || now.Sub(k.passed) >= r.rule.KnownFor {
 		return false
 	}
 	k.used = now
@@ -188,7 +205,7 @@ func (r *Reviewer) remember(digest [sha256.Size]byte, token *knownToken) {
 }
 
 // Renew asks again about known tokens until ctx is done. A token that is refused, or had no request for a day, is forgotten. One that cannot be
-// asked about is forgotten when a minute is over.
+// asked about is forgotten when its answer is too old.
 func (r *Reviewer) Renew(ctx context.Context) {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
@@ -209,9 +226,9 @@ func (r *Reviewer) renew(ctx context.Context) {
 	now := r.now()
 	for digest, k := range r.known {
 		switch age := now.Sub(k.passed); {
-		case age >= knownFor, now.Sub(k.used) >= forgetAfter:
+		case age >= r.rule.KnownFor, now.Sub(k.used) >= forgetAfter:
 			delete(r.known, digest)
-		case age >= knownFor/2 && !k.renewing:
+		case age >= r.rule.KnownFor/2 && !k.renewing:
 			k.renewing = true
 			go r.renewOne(ctx, digest, k)
 		}
@@ -227,7 +244,7 @@ func (r *Reviewer) renewOne(ctx context.Context, digest [sha256.Size]byte, k *kn
 	switch {
 	case err == nil:
 		k.passed = began
-	case errors.Is(err, errUnauthenticated), errors.Is(err, errForbidden):
+	case errors.Is(err, ErrUnauthenticated), errors.Is(err, ErrForbidden):
 		if r.known[digest] == k {
 			delete(r.known, digest)
 		}

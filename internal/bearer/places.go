@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package alertmanager
+package bearer
 
 import (
 	"cmp"
@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// maxConnections is how many connections are open at once. Addresses share them: see places.yields.
-	maxConnections = 64
+	// MaxConnections is how many connections are open at once. Addresses share them: see places.yields.
+	MaxConnections = 64
 	// maxOfSender is how many connections of one address are let finish their requests, if others want their places.
-	maxOfSender = maxConnections / 4
+	maxOfSender = MaxConnections / 4
 	// keptForSender is how many connections of an address do not count against it after one of its senders was let in.
 	keptForSender = 4
 	// maxSenders and maxStrangers are how many addresses are remembered.
@@ -70,7 +70,7 @@ func (p *places) Accept() (net.Conn, error) {
 	p.accepted++
 	c.number = p.accepted
 	var yields *conn
-	if len(p.open) == maxConnections {
+	if len(p.open) == MaxConnections {
 		yields = p.yields(c)
 	}
 	if yields != c {
