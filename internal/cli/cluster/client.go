@@ -102,7 +102,7 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	c.server = c.limited(server)
+	c.server = c.limited(c.withOwnLines(server))
 	return c, nil
 }
 

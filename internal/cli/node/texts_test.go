@@ -50,12 +50,17 @@ var readers = map[string]func(text string){
 	"line for a terminal":   func(text string) { printable.Line(text) },
 	"quoted for a terminal": func(text string) { printable.Quoted(text) },
 	"word for a shell":      func(text string) { fault.Quote(text) },
-	"lines of a terminal":   func(text string) { terminal.Screen{Width: 80}.Wrap("", text, 2) },
+	"line of a MountFault": func(text string) {
+		composer.Compose(fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: "shop", Name: "web"}}, []fault.Command{{Line: text}})
+	},
+	"lines of a terminal": func(text string) { terminal.Screen{Width: 80}.Wrap("", text, 2) },
 	"excerpt of a table": func(text string) {
 		(&inventory.MountTableCollector{}).Excerpt(processor.Request{}, "collector.system.mountinfo", text, len(text)/2)
 	},
 	"log of the kubelet": func(text string) { _, _ = lastKubeletLines("-", strings.NewReader(text)) },
 }
+
+var composer = fault.NewComposer(fault.Known())
 
 func documentsOf(text string) {
 	for d, err := range manifests.Documents([]byte(text)) {
@@ -76,7 +81,7 @@ var parts = []string{
 	"[114 98 100] ", "[", `\"`, `\\\"`, "rbd: unmap failed: (16) Device or resource busy pvc-# \"/k/pods/u#\" ", "device /dev/rbd# is busy\n", "E1126 ",
 	"---\n", "---\na: #\n", "a#: {", "- ", " ", "- [", "&a# [*a#", "# ", "a: |\n  #\n", "\r\n", "? ", "'", "\"",
 	`{"a#":"b"},`, "{", `{"a":`, `{"kind":"Pod","metadata":{"uid":"u#"}},`, "password=# ", "-----BEGIN PRIVATE KEY-----", "token: \"#\" ", "https://u:p@h# ", `"password":"`, "--pass # ",
-	"Bearer ", "authorization: ", "eyJ#.", "\x1b[31m", "\u202e", "\xff", "é", "word# ", "x", "\t", "\n\n", ",", ":", "=", "$(A#)", "$", "()",
+	"/a# ", "'a#' ", `a'\''`, "''", "# # ", "Bearer ", "authorization: ", "eyJ#.", "\x1b[31m", "\u202e", "\xff", "é", "word# ", "x", "\t", "\n\n", ",", ":", "=", "$(A#)", "$", "()",
 }
 
 // FuzzTextsOfOthers holds that no text makes work that grows with the square of its length: of each parser that reads a bundle, a log, a table or a

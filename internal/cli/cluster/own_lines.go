@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// withOwnLines has each MountFault that is read from a server carry lines of this program's catalogue alone. Root of a node writes
+// any text into the MountFaults of that node, and a person pastes these lines into a root shell, or where kubectl is.
+func (c *client) withOwnLines(server ctrlclient.WithWatch) ctrlclient.WithWatch {
+	composer := fault.NewComposer(fault.Known())
+	own := func(o runtime.Object) {
+		if f, ok := o.(*v1.MountFault); ok {
+			c.writeOwnLines(composer, f)
+		}
+	}
+	return interceptor.NewClient(server, interceptor.Funcs{
+		Get: func(ctx context.Context, s ctrlclient.WithWatch, key ctrlclient.ObjectKey, o ctrlclient.Object, opts ...ctrlclient.GetOption) error {
+			err := s.Get(ctx, key, o, opts...)
+			own(o)
+			return err
+		},
+		List: func(ctx context.Context, s ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) error {
+			err := s.List(ctx, list, opts...)
+			if faults, ok := list.(*v1.MountFaultList); ok {
+				for i := range faults.Items {
+					own(&faults.Items[i])
+				}
+			}
+			return err
+		},
+		Watch: func(ctx context.Context, s ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) (watch.Interface, error) {
+			w, err := s.Watch(ctx, list, opts...)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+				own(e.Object)
+				return e, true
+			}), nil
+		},
+	})
+}
+
+// writeOwnLines writes the lines of a MountFault again. In the place of lines that the catalogue does not have, there is one that says so.
+func (c *client) writeOwnLines(composer *fault.Composer, f *v1.MountFault) {
+	checkNames(f)
+	s := &f.Status
+	about := fault.Finding{
+		Code: fault.Code(s.Code), Mount: fault.Mount{Device: s.Device}, Details: fault.Details{Device: s.Device},
+	}
+	switch {
+	case s.Pod != nil && s.Pod.Namespace == f.Namespace:
+		about.Pod = fault.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name, UID: string(s.Pod.UID)}
+	case s.Pod == nil:
+		about.Pod.UID = s.Target[strings.LastIndexByte(s.Target, '/')+1:] // of a directory that is left
+	}
+	if w := s.Workload; w != nil {
+		about.Details.Workload = fault.Workload{Kind: w.Kind, Name: w.Name}
+	}
+	written := make([]fault.Command, 0, len(s.Commands))
+	for _, command := range s.Commands {
+		written = append(written, fault.Command{Purpose: command.Purpose, Line: command.Line})
+	}
+	own := composer.Compose(about, written)
+	s.Commands = nil
+	for _, command := range own {
+		s.Commands = append(s.Commands, v1.FaultCommand{Purpose: printable.Clip(command.Purpose, v1.MaxFaultSummary), Line: command.Line})
+	}
+	if n := len(written) - len(own); n > 0 {
+		s.Commands = append(s.Commands, v1.FaultCommand{
+			Purpose: fmt.Sprintf("checks the agents; left out: %s of the object, which this kubediag would not print for this fault", verb.Count(n, "line")),
+			Line:    c.commandLine("doctor"),
+		})
+	}
+}
+
+// checkNames replaces a dash in front, in each field of a MountFault that becomes a word of a line: a name is no flag.
+func checkNames(f *v1.MountFault) {
+	s := &f.Status
+	names := []*string{&s.Code, &s.Node, &s.Diagnosis}
+	if s.Pod != nil {
+		names = append(names, &s.Pod.Namespace, &s.Pod.Name)
+	}
+	if s.Recovery != nil {
+		names = append(names, &s.Recovery.PausedBy)
+	}
+	for _, name := range names {
+		parts := strings.Split(*name, "/")
+		for i, part := range parts {
+			if rest, flag := strings.CutPrefix(part, "-"); flag {
+				parts[i] = "?" + rest
+			}
+		}
+		*name = strings.Join(parts, "/")
+	}
+}
