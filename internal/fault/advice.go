@@ -84,11 +84,11 @@ func (c Catalogue) Advise(f Finding, caller Caller) Advice {
 	}
 }
 
-// healOf says who repairs a fault. An agent replaces dead mounts by itself. It does not touch devices that are held, or
-// directories that are left.
+// healOf says who repairs a fault. An agent replaces dead mounts by itself, and unmounts those that keep a pod from going. It does not touch
+// devices that are held, or directories that are left.
 func healOf(f Finding, automatic bool) Heal {
 	switch {
-	case f.Details.Repair == Replace && automatic:
+	case automatic && (f.Details.Repair == Replace || f.Details.Repair == Unmount && f.Details.KeepsPod):
 		return HealAutomatic
 	case f.Details.Repair != "":
 		return HealSafe

@@ -94,7 +94,7 @@ var stuckWays = map[Reason]stuckWay{
 	ReasonNotTakenDown: {
 		always("the kubelet has not taken it down, and nothing on the node is seen that prevents it"),
 		"nothing: only the kubelet and the drivers of the volumes take a pod down",
-		"look at the kubelet's log for the pod's UID, and at the drivers of its volumes",
+		"wait two minutes, as a kubelet has tried again by then; if the pod stays, look at the kubelet's log for its UID, and at the drivers of its volumes",
 	},
 }
 

@@ -36,6 +36,9 @@ func (s *Sentinel) lookAgain(ctx context.Context, from source, inspector mountst
 			}
 			continue
 		}
+		if len(survey.Over) > 0 { // a mount inside a volume of theirs makes no event when its pod is to go
+			s.podsStay.Store(true)
+		}
 		before := present
 		present = map[fault.Key]*Fault{}
 		for _, f := range survey.Findings {

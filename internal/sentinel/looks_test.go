@@ -22,6 +22,7 @@ import (
 type fakeLook struct {
 	Observer
 	found                 []fault.Finding
+	over                  []string // the UIDs of pods whose time is over
 	err                   error
 	looks, heard, trouble int
 	mu                    sync.Mutex
@@ -31,7 +32,7 @@ func (l *fakeLook) Look(context.Context, mountstate.Scope) (mountstate.Survey, e
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.looks++
-	return mountstate.Survey{Findings: l.found}, l.err
+	return mountstate.Survey{Findings: l.found, Over: l.over}, l.err
 }
 
 func (l *fakeLook) Found(fault.Finding, time.Duration) {

@@ -172,10 +172,10 @@ func (*journal) Verify(context.Context) error { return nil }
 // Progress implements repair.Journal.
 func (j *journal) Progress() []fault.Applied { return j.progress }
 
-// begunBy returns the repairs of an earlier process by one kind of action.
-func (s *Sentinel) begunBy(kind fault.ActionKind) (all []Repair) {
+// begunFor returns the repairs of an earlier process that the watcher of a source has made.
+func (s *Sentinel) begunFor(from source) (all []Repair) {
 	for _, r := range s.Begun {
-		if r.Action.Kind == kind {
+		if slices.Contains(fault.Known().FoundBy(searches[from]), r.Fault.Code) {
 			all = append(all, r)
 		}
 	}

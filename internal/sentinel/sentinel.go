@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -150,6 +151,9 @@ type Sentinel struct {
 	// watches is how many inotify watches root has; 0: ask the kernel.
 	watches int
 
+	// podsStay is set while pods were found whose time is over, and cleared by a scan of volumes, which says why.
+	podsStay atomic.Bool
+
 	mu      sync.Mutex
 	reports [sourceCount]report // by source
 }
@@ -182,7 +186,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 // watchBinds watches the binds until ctx is done.
 func (s *Sentinel) watchBinds(ctx context.Context) {
 	memory := &bindMemory{
-		notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe(), begun: s.begunBy(fault.Unmount),
+		notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe(), begun: s.begunFor(fromBinds),
 	}
 	for ctx.Err() == nil {
 		err := s.watchKubelet(ctx, memory)

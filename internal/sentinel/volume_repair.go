@@ -17,12 +17,13 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 )
 
-// planRepairs plans all repairs that lose nothing. The volumes of an ending pod are the kubelet's to unmount.
+// planRepairs plans all repairs that lose nothing. The volumes of a pod that has ended are the kubelet's to unmount. A pod that is being
+// deleted gets no new mount: only those go that keep it.
 func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
 		pod := w.sentinel.Pods.PodByUID(v.Evidence.Pod.UID)
-		if pod == nil || isEnding(pod) ||
+		if pod == nil || isEnding(pod) && pod.DeletionTimestamp == nil ||
 			!slices.ContainsFunc(v.Findings(), func(f fault.Finding) bool { return w.sentinel.Guard.Mode(f.Code, pod) == Automatic }) {
 			continue
 		}
@@ -59,7 +60,7 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	a, pods := attempt{sentinel: w.sentinel}, map[string]bool{}
 	for _, action := range batch {
 		pod := w.sentinel.Pods.PodByUID(action.Pod.UID)
-		if f, known := w.present[action.Key()]; known && pod != nil && w.mayRepair(action, pod) {
+		if f, known := w.present[action.Key()]; known && pod != nil && w.mayRepair(f, action, pod) {
 			a.repairs, pods[action.Pod.UID] = append(a.repairs, &Repair{Fault: f, Action: action, pod: pod}), true
 		}
 	}
@@ -144,9 +145,9 @@ func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repa
 	}
 }
 
-// mayRepair reports whether a repair may be tried now, and takes nothing from a limit.
-func (w *volumeWatcher) mayRepair(a fault.Action, pod *corev1.Pod) bool {
-	if a.Kind != fault.Replace || !a.Lossless || w.sentinel.Guard.Mode(a.Key().Code, pod) != Automatic {
+// mayRepair reports whether a repair of a fault may be tried now, and takes nothing from a limit.
+func (w *volumeWatcher) mayRepair(f fault.Finding, a fault.Action, pod *corev1.Pod) bool {
+	if !isRepairOf(f, a.Kind, pod) || !a.Lossless || w.sentinel.Guard.Mode(a.Key().Code, pod) != Automatic {
 		return false
 	}
 	place := a.Key().Location()
@@ -161,6 +162,15 @@ func (w *volumeWatcher) mayRepair(a fault.Action, pod *corev1.Pod) bool {
 		return false
 	}
 	return true
+}
+
+// isRepairOf reports whether the sentinel makes repairs of a kind for a pod as it is now. A dead mount is replaced while its pod lives, and
+// unmounted only if it keeps its pod from going.
+func isRepairOf(f fault.Finding, kind fault.ActionKind, pod *corev1.Pod) bool {
+	if kind == fault.Unmount {
+		return f.Details.KeepsPod && pod.DeletionTimestamp != nil
+	}
+	return kind == fault.Replace && !isEnding(pod)
 }
 
 // takeToken takes a repair from the rate limit of its place, if there is one left.

@@ -88,7 +88,7 @@ func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
 		sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
 		present: map[fault.Key]fault.Finding{}, backoffs: map[fault.Key]*repairBackoff{}, decisions: s.Guard.Subscribe(),
-		begun: s.begunBy(fault.Replace),
+		begun: s.begunFor(fromVolumes),
 	}
 }
 
@@ -160,6 +160,9 @@ func (w *volumeWatcher) onTick(ctx context.Context) error {
 		w.recordMounts(mounts)
 	}
 	if w.sentinel.Connections != nil && w.polled.poll(w.sentinel.Connections) {
+		w.scanDue = true
+	}
+	if w.sentinel.podsStay.Swap(false) {
 		w.scanDue = true
 	}
 	now := time.Now()

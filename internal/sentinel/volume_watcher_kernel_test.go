@@ -51,6 +51,13 @@ func (f *volumeFixture) Repaired(r Repair) {
 
 func (f *volumeFixture) start(t *testing.T) {
 	t.Helper()
+	f.launch(t)
+	f.waitFor(t, "to see the connection", func(s Status) bool { return s.Watching && s.Connections == 1 })
+}
+
+// launch does not wait until the sentinel watches.
+func (f *volumeFixture) launch(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.sentinel.Run(ctx) }()
@@ -58,7 +65,6 @@ func (f *volumeFixture) start(t *testing.T) {
 		cancel()
 		must(t, <-done)
 	})
-	f.waitFor(t, "to see the connection", func(s Status) bool { return s.Watching && s.Connections == 1 })
 }
 
 // expectAll waits for all notifications, in any order.

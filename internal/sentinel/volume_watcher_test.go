@@ -162,10 +162,14 @@ func TestBegunRepairsOfVolumesAreSettled(t *testing.T) {
 	t.Parallel()
 	j := &judgedVolumes{deadVolumes: newDeadVolumes(2)}
 	s := &Sentinel{Mode: Automatic, Guard: always{Automatic}, Pods: j, Observer: j, Volumes: j}
+	kinds := map[string]fault.ActionKind{"/a": fault.Unmount, "/b": fault.Replace}
 	for _, point := range []string{"/a", "/b"} {
-		s.Begun = append(s.Begun, Repair{Action: fault.Action{Kind: fault.Replace, Mount: &fault.Mount{Point: point}}})
+		s.Begun = append(s.Begun, Repair{Action: fault.Action{Kind: kinds[point], Mount: &fault.Mount{Point: point}}})
+		s.Begun[len(s.Begun)-1].Fault.Code = fault.DisconnectedFUSE
 	}
-	s.Begun = append(s.Begun, Repair{Action: fault.Action{Kind: fault.Unmount, Mount: &fault.Mount{Point: "/bind"}}})
+	bind := Repair{Action: fault.Action{Kind: fault.Unmount, Mount: &fault.Mount{Point: "/bind"}}}
+	bind.Fault.Code = fault.StaleSubPath
+	s.Begun = append(s.Begun, bind)
 	w := newVolumeWatcher(s)
 	w.settleBegun(t.Context())
 	if len(w.begun) != 2 || len(j.left)+len(j.proven) > 0 {
@@ -322,6 +326,55 @@ func TestEndingPodsAreNotRepaired(t *testing.T) {
 			t.Errorf("%s: %d repairs, %v, %d faults", name, d.totalRepairs(), err, len(watcher.present))
 		}
 	}
+}
+
+// TestKindsOfRepairs: a pod that lives gets a new mount, and one that is being deleted loses a mount that keeps it. One that has ended is
+// the kubelet's.
+func TestKindsOfRepairs(t *testing.T) {
+	pods := map[string]*corev1.Pod{
+		"runs": {}, "goes": {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, "ended": {Status: corev1.PodStatus{Phase: corev1.PodFailed}},
+	}
+	want := map[string][]fault.ActionKind{"runs": {fault.Replace}, "kept": {fault.Unmount}}
+	got := map[string][]fault.ActionKind{}
+	for name, pod := range pods {
+		for _, kind := range []fault.ActionKind{fault.Replace, fault.Unmount, fault.Abort, fault.Evict, fault.Detach, fault.RemoveFile} {
+			f := fault.Finding{}
+			if isRepairOf(f, kind, pod) {
+				got[name] = append(got[name], kind)
+			}
+			f.Details.KeepsPod = true
+			if name == "goes" && isRepairOf(f, kind, pod) {
+				got["kept"] = append(got["kept"], kind)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kinds (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodsThatStayTriggerScan: a mount inside a volume makes no event when the time of its pod is over. The search for such pods has all
+// volumes looked at once.
+func TestPodsThatStayTriggerScan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &fakeLook{over: []string{"uid"}}
+		s := &Sentinel{Mode: Observe, Guard: always{Observe}, Pods: l, Observer: l}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.lookAgain(ctx, fromLeaving, l)
+		}()
+		if s.podsStay.Load() {
+			t.Error("before the first look")
+		}
+		l.awaitLook(1)
+		if !s.podsStay.Load() {
+			t.Error("a pod stays, and no scan is due")
+		}
+		cancel()
+		<-done
+	})
 }
 
 // TestRescanBacksOff: the first rescan is soon. While nothing changes, the delay never decreases.

@@ -304,5 +304,5 @@ func (n *inspection) isRemoved(want fault.Mount) (ok bool, how string) {
 		}
 		return true, fmt.Sprintf("the dead mount at %q is gone, and the mount beneath it answers", want.Point)
 	}
-	return true, fmt.Sprintf("the dead mount at %q is gone", want.Point)
+	return true, fmt.Sprintf("the mount at %q is gone", want.Point)
 }

@@ -103,9 +103,9 @@ func describeReplaced(action fault.Action, done fault.Applied) string {
 	text := fmt.Sprintf("replaced the mount at %q", action.Mount.Point)
 	switch {
 	case action.Kind == fault.Unmount && done.Already:
-		text = fmt.Sprintf("found the dead mount at %q unmounted", action.Mount.Point)
+		text = fmt.Sprintf("found the mount at %q unmounted", action.Mount.Point)
 	case action.Kind == fault.Unmount:
-		text = fmt.Sprintf("unmounted the dead mount at %q", action.Mount.Point)
+		text = fmt.Sprintf("unmounted the mount at %q", action.Mount.Point)
 	case done.Already:
 		text = fmt.Sprintf("found nothing left to replace of the mount at %q", action.Mount.Point)
 	}
