@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -215,6 +216,8 @@ func TestFileSystemsOnDisks(t *testing.T) {
 		})
 	}
 	t.Run("suspended", testSuspended)
+	t.Run("errors alone", testErrors)
+	t.Run("no path", testNoPath)
 	t.Run("mounted read-only after an error", func(t *testing.T) {
 		d := newDisk(t, local, "errors=remount-ro")
 		must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
@@ -241,29 +244,77 @@ func TestFileSystemsOnDisks(t *testing.T) {
 	})
 }
 
-// testSuspended suspends the mapped device of a volume and does not freeze its file system. Reads from memory still succeed.
-func testSuspended(t *testing.T) {
+// mapped is a volume on a mapped device of one part: the loop device of the volume.
+type mapped struct {
+	*disk
+	name, device string // to dmsetup and to the kernel
+}
+
+// newMapped mounts it. Its file system is in memory then.
+func newMapped(t *testing.T, target string) *mapped {
+	t.Helper()
 	if misc, err := os.ReadFile("/proc/misc"); err != nil || !strings.Contains(string(misc), "device-mapper") {
 		t.Attr(kerneltest.Lacks, "CONFIG_BLK_DEV_DM")
 		t.Skip("kernel lacks CONFIG_BLK_DEV_DM")
 	}
-	d, name := newDisk(t, "kubernetes.io/local-volume", "rw"), fmt.Sprintf("kubediag-verdicts-%d", os.Getpid())
-	must(t, systest.UnmountPath(d.point, false))
-	tool(t, "dmsetup", "create", "--noudevsync", name, "--table", fmt.Sprintf("0 %d linear %s 0", 16<<20/512, d.device))
-	mapped := "/dev/" + tool(t, "dmsetup", "info", "--columns", "--noheadings", "-o", "blkdevname", name)
+	m := &mapped{disk: newDisk(t, "kubernetes.io/local-volume", "rw"), name: fmt.Sprintf("kubediag-verdicts-%d", os.Getpid())}
+	must(t, systest.UnmountPath(m.point, false))
+	tool(t, "dmsetup", "create", "--noudevsync", m.name, "--table", m.table(target))
+	m.device = tool(t, "dmsetup", "info", "--columns", "--noheadings", "-o", "blkdevname", m.name)
 	t.Cleanup(func() {
-		tool(t, "dmsetup", "resume", "--noudevsync", name)
-		_ = systest.UnmountPath(d.point, false)
-		tool(t, "dmsetup", "remove", "--noudevsync", "--retry", name)
+		tool(t, "dmsetup", "resume", "--noudevsync", m.name)
+		_ = systest.UnmountPath(m.point, false)
+		tool(t, "dmsetup", "remove", "--noudevsync", "--retry", m.name)
 	})
-	tool(t, "mount", mapped, d.point)
-	d.verdicts(t) // now the answers are in memory
-	tool(t, "dmsetup", "suspend", "--nolockfs", "--noudevsync", name)
-	v := d.verdicts(t)
-	v.checkUnjudged(t, d.point, fmt.Sprintf("%q is suspended", filepath.Base(mapped)))
+	tool(t, "mount", "/dev/"+m.device, m.point)
+	tool(t, "sync", "-f", m.point)
+	m.verdicts(t)
+	return m
+}
+
+// table is that of the device with a target, in which DEVICE stands for the loop device.
+func (m *mapped) table(target string) string {
+	return fmt.Sprintf("0 %d %s", 16<<20/512, strings.ReplaceAll(target, "DEVICE", m.disk.device))
+}
+
+// check wants that nothing is called right, for a reason.
+func (m *mapped) check(t *testing.T, reason string) {
+	t.Helper()
+	v := m.verdicts(t)
+	v.checkUnjudged(t, m.point, reason)
 	if v.probe.status != 2 {
 		t.Errorf("probe: %s, want status 2", v.probe)
 	}
+}
+
+// testSuspended suspends the mapped device of a volume and does not freeze its file system. Reads from memory still succeed.
+func testSuspended(t *testing.T) {
+	m := newMapped(t, "linear DEVICE 0")
+	tool(t, "dmsetup", "suspend", "--nolockfs", "--noudevsync", m.name)
+	m.check(t, fmt.Sprintf("%q is suspended", m.device))
+}
+
+// testErrors has the mapped device of a volume answer with errors alone, as dmsetup wipe_table and LVM do for a disk that is gone.
+func testErrors(t *testing.T) {
+	m := newMapped(t, "linear DEVICE 0")
+	tool(t, "dmsetup", "suspend", "--noudevsync", m.name)
+	tool(t, "dmsetup", "load", "--table", m.table("error"), m.name)
+	tool(t, "dmsetup", "resume", "--noudevsync", m.name)
+	m.check(t, fmt.Sprintf(`the mapped device %q answers each request with an error`, m.device))
+	tool(t, "dmsetup", "suspend", "--nolockfs", "--noudevsync", m.name)
+	tool(t, "dmsetup", "load", "--table", m.table("linear DEVICE 0"), m.name)
+}
+
+// testNoPath takes the only path of a multipath device away.
+func testNoPath(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), "modprobe", "-a", "dm_multipath", "dm_round_robin").CombinedOutput(); err != nil {
+		t.Attr(kerneltest.Lacks, "CONFIG_DM_MULTIPATH")
+		t.Skipf("kernel lacks CONFIG_DM_MULTIPATH: %s", out)
+	}
+	m := newMapped(t, "multipath 0 0 1 1 round-robin 0 1 0 DEVICE")
+	tool(t, "dmsetup", "message", m.name, "0", "fail_path "+m.disk.device)
+	m.check(t, fmt.Sprintf(`the mapped device %q has no path that works`, m.device))
+	tool(t, "dmsetup", "message", m.name, "0", "reinstate_path "+m.disk.device)
 }
 
 // TestVolumesOnTheNodesDisk: a pod has a plain directory in the place of a volume that is not mounted.

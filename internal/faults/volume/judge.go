@@ -70,7 +70,7 @@ func Judge(evidence Evidence) Verdict {
 		}
 	}
 	if root.Code == "" && root.UnknownReason == "" && !evidence.wantsReadOnly() {
-		root.UnknownReason = readOnlyReason(evidence.Mount.Mount, evidence.Device)
+		root.UnknownReason = cmp.Or(readOnlyReason(evidence.Mount.Mount, evidence.Device), noWritesReason(evidence.Device))
 	}
 	return root
 }
@@ -80,7 +80,7 @@ func JudgeAnswer(a probe.Answer, m mountinfo.Mount) Verdict {
 	device := deviceHealth(m)
 	v := judgeMount(a, !strings.HasPrefix(a.FSType, "fuse"), m, device)
 	if v.Code == "" && v.UnknownReason == "" {
-		v.UnknownReason = readOnlyReason(m, device)
+		v.UnknownReason = cmp.Or(readOnlyReason(m, device), noWritesReason(device))
 	}
 	return v
 }

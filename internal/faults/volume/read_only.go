@@ -34,6 +34,14 @@ func lostReason(h blockdev.Health) string {
 	return "its device is lost (" + h.Lost + "): what is remembered of the file system can be read, and all else is an I/O error"
 }
 
+// noWritesReason says that the device of a mount does not take all writes; empty: it does.
+func noWritesReason(h blockdev.Health) string {
+	if h.NoWrites == "" {
+		return ""
+	}
+	return "not all writes to its device succeed (" + h.NoWrites + "): a block that is written for the first time has no place"
+}
+
 // readOnlyReason says that the kernel has made the file system of a mount read-only after an error; empty: it has not, as
 // far as the mount table and the errors show that it has noted. A file system that is mounted read-only has a mount that is, too.
 func readOnlyReason(m mountinfo.Mount, h blockdev.Health) string {

@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/linux/bounded"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 var (
@@ -131,6 +132,8 @@ type Sys struct {
 	// Write writes text to a file of sysfs in one call; nil is the real thing.
 	// Tests put a driver in its place that this machine does not have.
 	Write func(path, text string) error
+	// Mapper describes the parts of a mapped device; nil is the device mapper, if Root is empty.
+	Mapper func(Number) ([]sys.MapperTarget, error)
 }
 
 func (s Sys) newSysfs() sysfs { return sysfs{s.Root} }

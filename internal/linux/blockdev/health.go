@@ -4,6 +4,7 @@
 package blockdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,8 @@ type Health struct {
 	Suspended string `json:",omitempty"`
 	// Lost says in words that the kernel has no such device any more, or serves no request to it. Empty: it is there.
 	Lost string `json:",omitempty"`
+	// NoWrites says in words that the device, or another below it, has no place for blocks that are written for the first time. Empty: it has.
+	NoWrites string `json:",omitempty"`
 	// Errors is how many errors ext4 has noted in the file system since its last check. 0: it has none, or is of
 	// another type.
 	Errors uint64 `json:",omitempty"`
@@ -49,7 +52,9 @@ func (s Sys) Health(n Number) Health {
 	name := path.Base(link)
 	text, _ := readText(files.pathAt("sys/fs/ext4/" + name + "/errors_count"))
 	noted, _ := strconv.ParseUint(text, 10, 64) // 0 if there is none
-	return Health{Suspended: files.suspendedBelow(name), Lost: files.deadState(name), Errors: noted}
+	h := Health{Errors: noted}
+	s.addBelow(&h, files, name)
+	return h
 }
 
 // listsDevices reports whether block devices can be seen: a sandbox may leave out the directory of their numbers, or empty it.
@@ -58,34 +63,49 @@ func (s sysfs) listsDevices() bool {
 	return err == nil && len(numbers) > 0
 }
 
-// deadState says that the disk of a device serves no request; empty: it does, as far as its state says.
-func (s sysfs) deadState(name string) string {
-	if d, err := s.readDevice(name); err == nil && d.Parent != "" {
-		name = d.Parent
+// addBelow adds the states of a device and of those below it: the first that is suspended, and why one that has to serve requests does not. A
+// device below one that has several for the same data need not.
+func (s Sys) addBelow(h *Health, files sysfs, name string) {
+	type layer struct {
+		name   string
+		needed bool
 	}
-	state, _ := s.readAttribute(name, "device/state") // most devices have none
-	if !slices.Contains(deadStates, state) {
-		return ""
-	}
-	return fmt.Sprintf("the state of the disk %q is %q", name, state)
-}
-
-// suspendedBelow is the first suspended device among this one and the devices below it.
-func (s sysfs) suspendedBelow(name string) string {
-	layers := []string{name}
+	layers := []layer{{name, true}}
 	for i := 0; i < len(layers); i++ {
-		if s.readNumber(layers[i], "dm/suspended") == 1 {
-			return layers[i]
+		at := layers[i]
+		if h.Suspended == "" && files.readNumber(at.name, "dm/suspended") == 1 {
+			h.Suspended = at.name
 		}
-		below, _ := listNames(s.attributePath(layers[i], "slaves"))
-		if d, err := s.readDevice(layers[i]); err == nil && d.Parent != "" {
-			below = append(below, d.Parent)
-		}
-		for _, one := range below {
-			if len(layers) < maxLayers && !slices.Contains(layers, one) {
-				layers = append(layers, one)
+		below, _ := listNames(files.attributePath(at.name, "slaves"))
+		needsAll := len(below) == 1
+		if at.needed {
+			h.Lost = cmp.Or(h.Lost, files.deadState(at.name))
+			if targets, err := s.mapperTargets(at.name); err == nil {
+				needsAll = !slices.ContainsFunc(targets, isRedundant)
+				h.Lost, h.NoWrites = cmp.Or(h.Lost, firstReason(at.name, targets, lostTarget)), cmp.Or(h.NoWrites, firstReason(at.name, targets, noWrites))
 			}
 		}
+		if d, err := files.readDevice(at.name); err == nil && d.Parent != "" {
+			below, needsAll = append(below, d.Parent), true
+		}
+		for _, one := range below {
+			if len(layers) < maxLayers && !slices.ContainsFunc(layers, func(l layer) bool { return l.name == one }) {
+				layers = append(layers, layer{one, at.needed && needsAll})
+			}
+		}
+	}
+}
+
+// deadState says that a device serves no request; empty: it does, as far as sysfs says.
+func (s sysfs) deadState(name string) string {
+	if state, _ := s.readAttribute(name, "device/state"); slices.Contains(deadStates, state) { // most devices have none
+		return fmt.Sprintf("the state of the disk %q is %q", name, state)
+	}
+	if state, _ := s.readAttribute(name, "md/array_state"); state == "broken" {
+		return fmt.Sprintf("the array %q has lost a disk that it needs", name)
+	}
+	if size, err := s.readAttribute(name, "size"); err == nil && size == "0" {
+		return fmt.Sprintf("the disk %q has no size any more: its medium or its server is gone", name)
 	}
 	return ""
 }

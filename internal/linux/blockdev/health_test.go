@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // TestHealth reads devices that lie on others: a volume of LVM on an encrypted partition of a multipath device.
@@ -58,6 +60,99 @@ sys/class/block/nvme1n1/device/state = dead
 				t.Errorf("%v: %+v, want %+v", number, got, health)
 			}
 		}
+	}
+}
+
+// TestHealthOfMappedDevices has the device mapper say of a device, or of one below it, that it fails.
+func TestHealthOfMappedDevices(t *testing.T) {
+	t.Parallel()
+	const tree = `
+sys/dev/block/253:1 -> ../../devices/virtual/block/dm-1
+sys/class/block/dm-1/dev = 253:1
+sys/class/block/dm-1/size = 8
+sys/class/block/dm-1/dm/suspended = 0
+sys/class/block/dm-1/slaves/dm-0/dev = 253:0
+sys/class/block/dm-0/dev = 253:0
+sys/class/block/dm-0/size = 8
+sys/class/block/dm-0/dm/suspended = 0
+sys/class/block/dm-0/slaves/sda/dev = 8:0
+sys/class/block/dm-0/slaves/sdb/dev = 8:16
+sys/class/block/sda/dev = 8:0
+sys/class/block/sda/size = 8
+sys/class/block/sda/device/state = offline
+sys/class/block/sdb/dev = 8:16
+sys/class/block/sdb/size = 8
+`
+	linear := sys.MapperTarget{Type: "linear"}
+	path := func(states ...string) sys.MapperTarget {
+		text := "2 0 0 0 1 1 E 0 2 0"
+		for i, state := range states {
+			text += fmt.Sprintf(" 8:%d %s 3", 16*i, state)
+		}
+		return sys.MapperTarget{Type: "multipath", Status: text + " "}
+	}
+	for name, c := range map[string]struct {
+		below, top []sys.MapperTarget
+		want       Health
+	}{
+		"a disk that all requests go to is lost": {below: []sys.MapperTarget{linear, linear}, top: []sys.MapperTarget{linear}, want: Health{Lost: `the state of the disk "sda" is "offline"`}},
+		"a path is left":                         {below: []sys.MapperTarget{path("F", "A")}, top: []sys.MapperTarget{linear}},
+		"a disk of a mirror is left":             {below: []sys.MapperTarget{{Type: "raid", Status: "raid1 2 DA 8/8 idle 0 0 -"}}, top: []sys.MapperTarget{linear}},
+		"all disks are lost": {
+			below: []sys.MapperTarget{{Type: "raid", Status: "raid1 2 DD 8/8 idle 0 0 -"}}, top: []sys.MapperTarget{linear},
+			want: Health{Lost: `the mapped device "dm-0" has no disk that works`},
+		},
+		"no path is left": {
+			below: []sys.MapperTarget{path("F", "F")}, top: []sys.MapperTarget{linear},
+			want: Health{Lost: `the mapped device "dm-0" has no path that works (2 failed): requests fail, or wait until one is back`},
+		},
+		"errors alone": {
+			below: []sys.MapperTarget{path("A", "A")}, top: []sys.MapperTarget{{Type: "error"}},
+			want: Health{Lost: `the mapped device "dm-1" answers each request with an error, as its table has the target "error"`},
+		},
+		"errors in a part": {
+			below: []sys.MapperTarget{path("A", "A")}, top: []sys.MapperTarget{linear, {Type: "error"}},
+			want: Health{Lost: `one of the 2 parts of the mapped device "dm-1" answers each request with an error, as its table has the target "error"`},
+		},
+		"a thin volume that failed": {
+			below: []sys.MapperTarget{path("A", "A")}, top: []sys.MapperTarget{{Type: "thin", Status: "Fail"}},
+			want: Health{Lost: `the mapped device "dm-1" has failed: the device mapper says "Fail" of its target "thin"`},
+		},
+		"a thin volume":  {below: []sys.MapperTarget{{Type: "raid"}}, top: []sys.MapperTarget{{Type: "thin", Status: "2048 16383"}}},
+		"a pool is fine": {below: []sys.MapperTarget{{Type: "raid"}}, top: []sys.MapperTarget{{Type: "thin-pool", Status: "1 14/4161 26/128 - rw discard_passdown queue_if_no_space - 1024 "}}},
+		"a pool is full": {
+			below: []sys.MapperTarget{{Type: "raid"}}, top: []sys.MapperTarget{{Type: "thin-pool", Status: "1 14/4161 128/128 - out_of_data_space discard_passdown error_if_no_space - 1024 "}},
+			want: Health{NoWrites: `the mapped device "dm-1" is a thin pool that has no space left`},
+		},
+		"a pool is read-only": {
+			below: []sys.MapperTarget{{Type: "raid"}}, top: []sys.MapperTarget{{Type: "thin-pool", Status: "1 14/4161 26/128 - ro discard_passdown queue_if_no_space needs_check 1024 "}},
+			want: Health{NoWrites: `the mapped device "dm-1" is a thin pool that has become read-only`},
+		},
+		"an invalid snapshot": {
+			below: []sys.MapperTarget{{Type: "snapshot", Status: "Invalid"}}, top: []sys.MapperTarget{linear},
+			want: Health{Lost: `the mapped device "dm-0" has failed: the device mapper says "Invalid" of its target "snapshot"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := layOut(t, tree)
+			s.Mapper = func(n Number) ([]sys.MapperTarget, error) {
+				if n.Minor == 0 {
+					return c.below, nil
+				}
+				return c.top, nil
+			}
+			if got := s.Health(Number{Major: 253, Minor: 1}); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
+	}
+	// Without the device mapper's word it is not known which of two disks a device needs.
+	if got := layOut(t, tree).Health(Number{Major: 253, Minor: 1}); got != (Health{}) {
+		t.Errorf("%+v, want nothing", got)
+	}
+	if got := layOut(t, strings.ReplaceAll(tree, "dm-1/size = 8", "dm-1/size = 0")).Health(Number{Major: 253, Minor: 1}); !strings.Contains(got.Lost, "has no size") {
+		t.Errorf("%+v, want that it is lost", got)
 	}
 }
 

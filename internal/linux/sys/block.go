@@ -32,17 +32,22 @@ func OpenShared(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, pat
 // node on a file system that has no path (5.2, ENOSYS before). EPERM: this process may not make nodes. ENXIO or ENODEV:
 // there is no such device.
 func OpenBlock(major, minor uint32, exclusive bool) (*FD, error) {
+	return openNumber(unix.S_IFBLK, major, minor, func(dir *FD, name string) (*FD, error) { return openNodeAt(dir.number, name, exclusive) })
+}
+
+// openNumber has a node made on a file system that has no path, and opens it.
+func openNumber(kind, major, minor uint32, open func(dir *FD, name string) (*FD, error)) (*FD, error) {
 	dir, err := mountDetached("tmpfs", 0)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
 	dev := int(unix.Mkdev(major, minor))
-	err = retryInterruptedError(func() error { return unix.Mknodat(dir.number, "device", unix.S_IFBLK|0o400, dev) })
+	err = retryInterruptedError(func() error { return unix.Mknodat(dir.number, "device", kind|0o400, dev) })
 	if err != nil {
 		return nil, err
 	}
-	return openNodeAt(dir.number, "device", exclusive)
+	return open(dir, "device")
 }
 
 // openNodeAt opens the block device whose node is at path. It looks at the node
