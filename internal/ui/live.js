@@ -39,11 +39,11 @@
   };
   const note = document.querySelector("#live");
   const lost = () => {
-    note.textContent = "✗ " + new Date().toLocaleTimeString();
+    note.textContent = "✗ " + note.dataset.lost + " " + new Date().toLocaleTimeString();
   };
   const events = new EventSource("/events");
   events.onopen = () => {
-    note.textContent = "●";
+    note.textContent = "● " + note.dataset.live;
   };
   events.onmessage = refresh;
   events.onerror = lost;

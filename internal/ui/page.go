@@ -50,8 +50,16 @@ type Page struct {
 	Verdict  string
 	Notes    []string
 	Sections []Section
+	// Menu leads to the other pages of a server.
+	Menu []MenuItem
 	// Token is in the forms of a page that is served; empty: the page is a file, without forms and links to other pages.
 	Token string
+}
+
+// MenuItem leads to another page. Current is set on that page.
+type MenuItem struct {
+	Link, Text string
+	Current    bool
 }
 
 // Section is a part of a page. Its parts that are empty are left out.
@@ -61,6 +69,8 @@ type Section struct {
 	Text        []string
 	Table       Table
 	Chain       []Link
+	Steps       []Step
+	Tiles       []Tile
 	Facts       []Fact
 	Commands    []fault.Command
 	Folded      []Folded
@@ -88,8 +98,14 @@ type Row struct {
 	Below string
 }
 
-// Fact is a value with its name.
-type Fact struct{ Name, Value string }
+// Tile is one of many like things, such as a node of the cluster. Its mark and its text have the meaning of its colour.
+type Tile struct {
+	State            State
+	Link, Name, Text string
+}
+
+// Fact is a value with its name. Link is where the value leads; empty: nowhere.
+type Fact struct{ Name, Value, Link string }
 
 // Folded is a list that a reader opens.
 type Folded struct {
@@ -124,7 +140,7 @@ func Write(w io.Writer, p Page) error {
 	if err != nil {
 		return err
 	}
-	page, err := template.New("page.html").Funcs(template.FuncMap{"t": p.Language.Word, "draw": p.Language.draw}).ParseFS(files, "page.html")
+	page, err := template.New("page.html").Funcs(template.FuncMap{"t": p.Language.Word, "draw": p.Language.draw, "steps": p.Language.drawSteps}).ParseFS(files, "page.html")
 	if err != nil {
 		return fmt.Errorf("read template: %w", err)
 	}

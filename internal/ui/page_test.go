@@ -34,8 +34,8 @@ func pageOf(text string, l Language) Page {
 	return Page{
 		Language: l, Title: text, Made: time.Unix(1790000000, 0), State: state, Verdict: text, Notes: []string{text},
 		Sections: []Section{{
-			ID: text, Heading: text, Text: []string{text}, Facts: []Fact{{text, text}}, Folded: []Folded{{text, []string{text}}},
-			Table:    Table{[]string{text}, []Row{{state, text, []string{text, text}, text}}},
+			ID: text, Heading: text, Text: []string{text}, Facts: []Fact{{text, text, text}}, Tiles: []Tile{{state, text, text, text}}, Folded: []Folded{{text, []string{text}}},
+			Table:    Table{[]string{text, text}, []Row{{state, text, []string{text, text}, text}}},
 			Commands: []fault.Command{{Purpose: text, Line: text, Effect: fault.Effect(text)}},
 			Chain: Chain(fault.Finding{
 				Code: fault.Code(text), Container: text, Volume: text, Holder: text, Pod: fault.Pod{Namespace: text, Name: text},
@@ -122,7 +122,7 @@ func TestServedPage(t *testing.T) {
 	t.Parallel()
 	p := pageOf("x", English)
 	p.Token = "secret"
-	p.Sections[0].Forms = []Form{{"/approve/a/b", "Approve", []Fact{{"hash", "0a"}}}}
+	p.Sections[0].Forms = []Form{{"/approve/a/b", "Approve", []Fact{{"hash", "0a", ""}}}}
 	page := pageHTML(t, p)
 	for text, want := range map[string]bool{
 		headLive: true, "no-referrer": false, "<style": false, `<form method="post" action="/approve/a/b">`: true, `name="token" value="secret"`: true, `name="hash" value="0a"`: true,

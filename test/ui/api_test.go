@@ -66,11 +66,22 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name == "recoverypolicies":
 		answer = list("RecoveryPolicyList", []object{{"metadata": object{"name": "stale-subpaths"}, "spec": object{"mode": "Automatic", "paused": true}}})
 	case name == "leases":
-		answer = object{"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": []object{}}
+		answer = object{"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": leases()}
+	case name == "triggers":
+		answer = list("TriggerList", []object{{"metadata": object{"name": "nightly"}, "spec": object{
+			"operationSet": "auto", "mode": "Plan", "sourceTemplate": object{"cronTemplate": object{"schedule": "0 1 * * *"}}}}})
+	case name == "pods":
+		answer = object{"kind": "PodList", "apiVersion": "v1", "items": []object{podWithVolumes("web-0"), podWithVolumes("api-0")}}
+	case name == "auto":
+		answer = object{"kind": "OperationSet", "apiVersion": "diagnosis.kubediag.org/v1", "metadata": object{"name": "auto"}, "spec": object{"adjacencyList": []object{
+			{"id": 0, "to": []int{1, 2}}, {"id": 1, "operation": "auto-recover"}, {"id": 2, "operation": "held-device", "to": []int{3}}, {"id": 3, "operation": "device-recover"},
+		}}}
+	case len(parts) > 1 && parts[len(parts)-2] == "nodes":
+		answer = object{"kind": "Node", "apiVersion": "v1", "metadata": object{"name": name}}
 	case name == "daemonsets":
 		answer = object{"kind": "DaemonSetList", "apiVersion": "apps/v1", "items": []object{}}
 	case name == "nodes":
-		answer = object{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": []object{{"metadata": object{"name": "worker-1"}}}}
+		answer = object{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": nodes()}
 	default:
 		for _, o := range append(append([]object{}, a.faults...), a.diagnoses...) {
 			if o["metadata"].(object)["name"] == name {
@@ -156,4 +167,31 @@ func withEvidence(fault object, fact string) object {
 	made["metadata"] = maps.Clone(fault["metadata"].(object))
 	made["metadata"].(object)["resourceVersion"] = "2"
 	return made
+}
+
+// nodesOfTest is how many nodes there are. The agent of the last one is silent.
+const nodesOfTest = 20
+
+func nodes() (list []object) {
+	for i := range nodesOfTest {
+		list = append(list, object{"metadata": object{"name": fmt.Sprint("worker-", i+1)}})
+	}
+	return list
+}
+
+func leases() (list []object) {
+	for i := range nodesOfTest - 1 {
+		name := fmt.Sprint("worker-", i+1)
+		list = append(list, object{"metadata": object{"name": "kubediag-agent-" + name}, "spec": object{
+			"holderIdentity": name, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
+	}
+	return list
+}
+
+// podWithVolumes is a pod whose container has a subPath of a ConfigMap.
+func podWithVolumes(name string) object {
+	return object{"metadata": object{"namespace": "shop", "name": name}, "spec": object{
+		"volumes":    []object{{"name": "conf", "configMap": object{"name": "conf"}}, {"name": "tmp", "emptyDir": object{}}},
+		"containers": []object{{"name": "nginx", "volumeMounts": []object{{"name": "conf", "mountPath": "/etc/nginx/nginx.conf", "subPath": "nginx.conf"}}}},
+	}}
 }

@@ -192,7 +192,8 @@ func TestPages(t *testing.T) {
 			s.api.faults = []object{mountFault("StaleSubPath", "NextStart", "Safe", "web-0"), mountFault("HungMount", "Now", "Person", evil)}
 			s.api.diagnoses = []object{waiting(hashOf(changes...), changes...)}
 		})
-		for name, address := range map[string]string{"now": "/", "fault": "/fault/shop/stalesubpath-5", "pod": "/pod/shop/web-0", "diagnosis": "/diagnosis/shop/web-waits", "well": "/pod/shop/none"} {
+		for name, address := range map[string]string{"now": "/", "fault": "/fault/shop/stalesubpath-5", "pod": "/pod/shop/web-0", "diagnosis": "/diagnosis/shop/web-waits", "well": "/pod/shop/none",
+			"nodes": "/nodes", "node": "/node/worker-1", "approve": "/approve", "policies": "/policies", "triggers": "/triggers"} {
 			s.run(t, chromedp.Navigate(s.origin+address), chromedp.WaitVisible("main"))
 			for _, scheme := range []string{"light", "dark"} {
 				for _, width := range []int{400, 1280, 2560} {
@@ -201,7 +202,8 @@ func TestPages(t *testing.T) {
 			}
 			want := map[string][]string{
 				"now": {"StaleSubPath", `\u202e`, "stale-subpaths"}, "fault": {"csi.example.com"}, "pod": {"StaleSubPath"}, "diagnosis": {"auto-recover", "Unmount"},
-				"well": {"No fault is known of shop/none."},
+				"well": {"No fault is known of shop/none."}, "nodes": {"worker-1", "worker-20"}, "node": {"ConfigMap conf", "StaleSubPath"}, "approve": {"shop/web-waits"},
+				"policies": {"stale-subpaths", "paused"}, "triggers": {"nightly"},
 			}[name]
 			text := s.text(t)
 			for _, part := range want {
@@ -217,14 +219,14 @@ func TestPages(t *testing.T) {
 // TestAFaultComesAndGoes: an open page shows a fault that comes, and that it is gone, without the reader.
 func TestAFaultComesAndGoes(t *testing.T) {
 	s := newSite(t, "en")
-	s.await(t, `document.body.innerText.includes("No fault is known in all namespaces") && document.querySelector("#live").textContent === "●"`)
+	s.await(t, `document.body.innerText.includes("No fault is known in all namespaces") && document.querySelector("#live").textContent === "● live"`)
 	s.api.change(func() { s.api.faults = []object{mountFault("HungMount", "Now", "Person", "web-0")} })
 	s.await(t, `document.querySelector("main a")?.textContent === "HungMount"`)
 	s.run(t, chromedp.Click("main a"), chromedp.WaitVisible("summary"), chromedp.Click("summary"))
 	s.await(t, `document.querySelector("details").open && document.body.innerText.includes("its link count is 0")`)
 	s.api.change(func() { s.api.faults = []object{withEvidence(s.api.faults[0], "it has a new fact")} })
 	s.await(t, `document.querySelector("details").open && document.body.innerText.includes("it has a new fact")`)
-	s.run(t, chromedp.Click("nav a"), chromedp.WaitVisible("main a"))
+	s.run(t, chromedp.Click(`nav a[href="/"]`), chromedp.WaitVisible("main a"))
 	s.api.change(func() { s.api.faults = nil })
 	s.await(t, `document.body.innerText.includes("No fault is known in all namespaces")`)
 	s.checkComplaints(t)

@@ -226,6 +226,29 @@ func (w watchCheck) problems(ctx context.Context) (list []watchProblem, err erro
 	return list, nil
 }
 
+// nodesAndAgents are the nodes, and of each that is not watched why.
+func (w watchCheck) nodesAndAgents(ctx context.Context) (names []string, unwatched map[string]string, err error) {
+	if names, err = w.nodeNames(ctx); err != nil {
+		return nil, nil, err
+	}
+	var found coordinationv1.LeaseList
+	if err := w.api.server.List(ctx, &found, ctrlclient.InNamespace(w.home), ctrlclient.HasLabels{v1.LabelAgent}); err != nil {
+		return names, nil, err
+	}
+	a := compareNodes(names, found.Items, time.Now())
+	unwatched = map[string]string{}
+	for _, name := range a.without {
+		unwatched[name] = "not watched: no agent"
+	}
+	for _, agent := range a.silent {
+		unwatched[agent.node] = "not watched: agent silent for " + agent.since
+		if agent.never {
+			unwatched[agent.node] = "not watched: its agent has never renewed its Lease"
+		}
+	}
+	return names, unwatched, nil
+}
+
 // unknownText says why it is not known which nodes are watched.
 func (w watchCheck) unknownText(err error) string {
 	text := "it is not known which nodes are watched: " + err.Error()

@@ -114,7 +114,8 @@ func (s *pageServer) routes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*http.Request) (ui.Page, error){
 		"GET /{$}": s.nowPage, "GET /fault/{namespace}/{name}": s.faultPage, "GET /pod/{namespace}/{name}": s.podPage,
-		"GET /diagnosis/{namespace}/{name}": s.diagnosisPage,
+		"GET /diagnosis/{namespace}/{name}": s.diagnosisPage, "GET /nodes": s.nodesPage, "GET /node/{name}": s.nodePage, "GET /approve": s.approvePage,
+		"GET /policies": s.policiesPage, "GET /triggers": s.triggersPage,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.writePage(w, r, page) })
 	}
@@ -139,6 +140,18 @@ func (s *pageServer) routes() http.Handler {
 	return mux
 }
 
+// menu leads to the pages that have no name in their address.
+func (s *pageServer) menu(current string) (menu []ui.MenuItem) {
+	for _, item := range []ui.MenuItem{
+		{Link: "/", Text: "Now"}, {Link: "/nodes", Text: "Nodes"}, {Link: "/approve", Text: "To approve"}, {Link: "/policies", Text: "Policies"},
+		{Link: "/triggers", Text: "Triggers"},
+	} {
+		item.Text, item.Current = s.options.status.language.Word(item.Text), item.Link == current
+		menu = append(menu, item)
+	}
+	return menu
+}
+
 // writePage writes a page, or its error as one.
 func (s *pageServer) writePage(w http.ResponseWriter, r *http.Request, page func(*http.Request) (ui.Page, error)) {
 	p, err := page(r)
@@ -153,7 +166,7 @@ func (s *pageServer) writePage(w http.ResponseWriter, r *http.Request, page func
 		}
 		p = ui.Page{Title: "kubediag", Made: time.Now(), State: ui.Warn, Verdict: err.Error()}
 	}
-	p.Language, p.Token = s.options.status.language, s.form
+	p.Language, p.Token, p.Menu = s.options.status.language, s.form, s.menu(r.URL.Path)
 	var b bytes.Buffer
 	if err := ui.Write(&b, p); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -10,17 +10,14 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/approval"
-	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/render"
 	"kubediag.org/kubediag/internal/ui"
 )
 
@@ -117,9 +114,9 @@ func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 	}
 	for _, fact := range []ui.Fact{
 		{Name: "what is wrong", Value: st.Summary}, {Name: "since", Value: formatAge(st.Since, time.Now())}, {Name: "hurts", Value: language.Word(verb.Hurts[fault.Impact(st.Impact)])},
-		{Name: "pod", Value: faultSubject(f)}, {Name: "workload", Value: workloadName(f)}, {Name: "container", Value: st.Container}, {Name: "volume", Value: st.Volume},
-		{Name: "node", Value: st.Node}, {Name: "driver", Value: st.Driver}, {Name: "holder", Value: st.Holder}, {Name: "heal", Value: language.Word(healText(f))},
-		{Name: "plan", Value: st.Plan}, {Name: "Diagnosis", Value: st.Diagnosis}, {Name: "repair", Value: language.Repair(entry)},
+		{Name: "pod", Value: faultSubject(f), Link: podLink(st.Pod)}, {Name: "workload", Value: workloadName(f)}, {Name: "container", Value: st.Container}, {Name: "volume", Value: st.Volume},
+		{Name: "node", Value: st.Node, Link: path.Join("/node", st.Node)}, {Name: "driver", Value: st.Driver}, {Name: "holder", Value: st.Holder}, {Name: "heal", Value: language.Word(healText(f))},
+		{Name: "plan", Value: st.Plan}, {Name: "Diagnosis", Value: st.Diagnosis, Link: path.Join("/diagnosis", st.Diagnosis)}, {Name: "repair", Value: language.Repair(entry)},
 		{Name: "prevention", Value: language.Prevention(of.Code)},
 	} {
 		if fact.Value != "" {
@@ -138,82 +135,17 @@ func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 	return section
 }
 
+// podLink leads to the page of a pod; empty if there is none.
+func podLink(p *v1.FaultPod) string {
+	if p == nil {
+		return ""
+	}
+	return path.Join("/pod", p.Namespace, p.Name)
+}
+
 func (s *pageServer) readDiagnosis(r *http.Request) (*v1.Diagnosis, error) {
 	d := &v1.Diagnosis{}
 	return d, s.api.server.Get(r.Context(), keyOfPage(r), d)
-}
-
-// diagnosisPage is a Diagnosis as a time line, with its plan, and buttons if the plan waits for approval.
-func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
-	d, err := s.readDiagnosis(r)
-	if err != nil {
-		return ui.Page{}, err
-	}
-	language := s.options.status.language
-	p := ui.Page{
-		Title: "Diagnosis " + d.Namespace + "/" + d.Name, Made: time.Now(),
-		Verdict: fmt.Sprintf("%s: %s %s", d.Spec.Target(), cmp.Or(string(d.Status.Outcome), string(d.Status.Phase)), d.Status.Summary),
-	}
-	switch {
-	case d.Status.Phase == v1.DiagnosisFailed:
-		p.State = ui.Bad
-	case d.Ended():
-		p.State = ui.Good
-	default:
-		p.State = ui.Warn
-	}
-	story := newStory(terminal.Screen{}, d)
-	line := ui.Section{Heading: language.Word("Time line"), Table: ui.Table{Columns: []string{"OPERATION", "BEGAN", "TOOK", "RESULT"}}}
-	for _, o := range d.Status.Operations {
-		line.Table.Rows = append(line.Table.Rows, operationRow(o))
-		for _, a := range o.Actions {
-			row := ui.Row{Cells: []string{a.Kind + " " + a.Target, "", "", string(a.Phase)}, Below: a.Message}
-			if a.Phase == v1.ActionFailed {
-				row.State = ui.Bad
-			}
-			line.Table.Rows = append(line.Table.Rows, row)
-			for _, c := range a.Calls {
-				line.Table.Rows = append(line.Table.Rows, ui.Row{Cells: []string{c.Name + " " + c.Arguments, "", "", c.Result}})
-			}
-		}
-	}
-	p.Sections = append(p.Sections, line)
-	if plan := d.Status.Plan; plan != nil {
-		section := ui.Section{Heading: language.Word("Plan"), Text: strings.Split(strings.TrimSpace(story.planText(d)), "\n")}
-		section.Folded = []ui.Folded{{Heading: language.Word("Lines of the hash"), Lines: slices.Clone(plan.Changes)}}
-		if canRepair(d) {
-			section.Forms = []ui.Form{
-				{Action: path.Join("/repair", d.Namespace, d.Name), Label: language.Word("Carry out exactly this plan"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},
-			}
-		}
-		if stateOf(d) == diagnosisWaits {
-			section.Forms = []ui.Form{
-				{Action: path.Join("/approve", d.Namespace, d.Name), Label: language.Word("Approve exactly this plan"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},
-				{Action: path.Join("/refuse", d.Namespace, d.Name), Label: language.Word("Refuse: delete the Diagnosis"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},
-			}
-		}
-		p.Sections = append(p.Sections, section)
-	}
-	return p, nil
-}
-
-// operationRow is a row of the time line.
-func operationRow(o v1.OperationRun) ui.Row {
-	row := ui.Row{State: ui.Good, Cells: []string{o.Operation, "", "", string(o.Phase)}, Below: o.Message}
-	if o.StartTime != nil {
-		row.Cells[1] = o.StartTime.UTC().Format(time.RFC3339)
-		if o.CompletionTime != nil {
-			row.Cells[2] = render.Duration(o.CompletionTime.Sub(o.StartTime.Time))
-		}
-	}
-	switch o.Phase {
-	case v1.OperationFailed:
-		row.State = ui.Bad
-	case v1.OperationRunning, v1.OperationNotApplicable:
-		row.State = ""
-	case v1.OperationSucceeded:
-	}
-	return row
 }
 
 // withDiagnosis has an action read the Diagnosis that the address names. The action may put another one in its place.
