@@ -107,7 +107,11 @@ type pageServer struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // is closed when something changes
-	last    *statusReport // that could be read
+
+	reading sync.Mutex // one page reads the state at a time
+	began   time.Time  // when the last reading did
+	last    *statusReport
+	lastErr error
 }
 
 func (s *pageServer) routes() http.Handler {

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"path"
@@ -23,13 +24,7 @@ import (
 
 // nowPage answers the six questions. If the API server is away, it has the last answers and their age.
 func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
-	report, err := s.options.status.readStatus(r.Context(), s.api, s.namespace, time.Now())
-	s.mu.Lock()
-	if err == nil {
-		s.last = report
-	}
-	report = s.last
-	s.mu.Unlock()
+	report, err := s.readNow(r.Context())
 	if report == nil {
 		return ui.Page{}, err
 	}
@@ -39,6 +34,25 @@ func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
 		p.Notes = append([]string{fmt.Sprintf("%v. This is how it was %s ago.", err, time.Since(report.Time).Round(time.Second))}, p.Notes...)
 	}
 	return p, nil
+}
+
+// readNow reads the state of the cluster, once for all pages that ask at the same time. Its report is the last one that could be read.
+func (s *pageServer) readNow(ctx context.Context) (*statusReport, error) {
+	asked := time.Now()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.began.After(asked) { // another page has waited for the same
+		return s.last, s.lastErr
+	}
+	began := time.Now()
+	report, err := s.options.status.readStatus(ctx, s.api, s.namespace, began)
+	if err == nil {
+		s.last = report
+	}
+	if ctx.Err() == nil {
+		s.began, s.lastErr = began, err
+	}
+	return s.last, err
 }
 
 // keyOfPage is the object that the address of a page names.
