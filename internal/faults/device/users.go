@@ -4,6 +4,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -38,10 +39,11 @@ func (i *Inspector) Users(ctx context.Context, m mountinfo.Mount) (*Usage, error
 		switch h.Kind {
 		case devholder.Mount, devholder.OverlayLayer, devholder.StackedDevice, devholder.Journal, devholder.RawOpen, devholder.DetachedMount:
 			// None of these has a file by a mount of a namespace.
-		case devholder.LoopDevice, devholder.Swap:
-			h.Blocks = true // the kernel does not say by which mount it has the file
+		case devholder.LoopDevice, devholder.Swap: // the kernel does not say by which mount it has the file
+			h.Blocks = mountinfo.Within(m.Point, cmp.Or(h.File, h.Path))
 		default:
-			h.Blocks = slices.Contains(together, h.Through.ID) || h.Kind == devholder.Mapping && h.Through.ID == 0
+			// The mount of a mapping may be unknown. The path that the process shows is a sign of it.
+			h.Blocks = slices.Contains(together, h.Through.ID) || h.Kind == devholder.Mapping && h.Through.ID == 0 && mountinfo.Within(m.Point, h.Path)
 		}
 	}
 	return usage, nil

@@ -69,6 +69,7 @@ func TestBlockersAreWhyTheKernelRefuses(t *testing.T) {
 		"root":              {inNamespace("root"), devholder.RootDirectory},
 		"mapping":           {inNamespace("mapping"), devholder.Mapping},
 		"loop device":       {inNamespace("loop"), devholder.LoopDevice},
+		"loop by a bind":    {func(t *testing.T, _, bind string) { kerneltest.StartWith(t, nil, "user", "loop", bind) }, ""},
 		"overlay":           {inNamespace("overlay"), ""},
 		"file by a bind":    {func(t *testing.T, _, bind string) { kerneltest.StartWith(t, nil, "user", "file", bind) }, ""},
 		"private copy":      {func(t *testing.T, volume, _ string) { kerneltest.StartWith(t, nil, "private user", volume) }, ""},

@@ -63,6 +63,8 @@ type Holder struct {
 	Path string
 	// Detail says more in words.
 	Detail string
+	// File is the file behind a loop device, as the kernel names it.
+	File string `json:"-"`
 	// Inferred: this was concluded from a path that no longer exists. It explains nothing: Hidden is filled in all the
 	// same.
 	Inferred bool

@@ -139,6 +139,33 @@ func TestUsersOfFileSystems(t *testing.T) {
 	}
 }
 
+// TestUsersWhereATableWasRead: the mounts of the host were read from its mountinfo, which has no unique IDs, and another namespace has a copy
+// whose unique ID is known. Each user is found with its mount all the same.
+func TestUsersWhereATableWasRead(t *testing.T) {
+	dir := t.TempDir()
+	mountHere(t, dir, "tmpfs", "")
+	kerneltest.StartWith(t, nil, "use", "file", dir)
+	kerneltest.StartWith(t, nil, "use", "mapping", dir)
+	kerneltest.Start(t, "copy")
+	own := mountAt(t, dir)
+	host, err := mountns.Self()
+	must(t, err)
+	table, err := mountns.Table(0)
+	must(t, err)
+	f := &Finder{WithProcesses: true, Pass: mountns.NewPass(host, table)}
+	d, err := f.DeviceOf(own)
+	must(t, err)
+	kinds := map[Kind]int{}
+	for _, h := range usersOf(t, f, d) {
+		if kinds[h.Kind]++; h.Through.ID != own.ID || h.Through.Point != dir {
+			t.Errorf("%s of %q by mount %+v: %s", h.Kind, h.Path, h.Through, h.Detail)
+		}
+	}
+	if diff := cmp.Diff(map[Kind]int{OpenFile: 1, Mapping: 1}, kinds); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+}
+
 // usersOf are the holders that are no mounts.
 func usersOf(t *testing.T, f *Finder, d blockdev.Device) []Holder {
 	t.Helper()

@@ -25,7 +25,7 @@ func (s *holderSearch) findLoops(ctx context.Context) error {
 			continue
 		}
 		s.report.Coverage.Loops++
-		holder := Holder{Kind: LoopDevice, Path: device.Node(), Detail: "backed by " + b.File}
+		holder := Holder{Kind: LoopDevice, Path: device.Node(), Detail: "backed by " + b.File, File: b.File}
 		switch {
 		case err != nil:
 			// One whose file system hangs: only the path is known.

@@ -4,7 +4,6 @@
 package devholder
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -86,10 +85,9 @@ func (s *holderSearch) addMounts(found []mountns.Mount, holders map[uint64][]mou
 		if s.report.Device.Kind == blockdev.Anonymous && len(s.report.FileSystems) == 0 {
 			s.report.FileSystems = []blockdev.FileSystem{{Type: mount.FSType, Number: number, Evidence: "mounted at " + mount.Point}}
 		}
-		s.byID[cmp.Or(mount.Unique, uint64(mount.ID))] = h.Mount
-		s.byMountInfoID[mount.ID] = number
+		s.byID[uint64(mount.ID)], s.byMountInfoID[mount.ID] = h.Mount, number
 		if mount.Unique != 0 {
-			s.byUniqueID[mount.Unique] = number
+			s.byID[mount.Unique], s.byUniqueID[mount.Unique] = h.Mount, number
 		}
 		s.markExplained(number)
 	}

@@ -20,7 +20,7 @@ type deviceSigns struct {
 	btrfs                      map[string]bool            // names of the members of a btrfs on it
 	byUniqueID                 map[uint64]blockdev.Number // mounts on it, by unique ID
 	byMountInfoID              map[int]blockdev.Number    // the same by the number in mountinfo
-	byID                       map[uint64]mountns.Mount   // the same by the number that statx gives
+	byID                       map[uint64]mountns.Mount   // the same by each number that statx may give: unique IDs are above 2³¹
 }
 
 // newDeviceSigns has the numbers of one device of all: its own, those of its partitions, and that of the disk that it is
@@ -43,12 +43,16 @@ func newDeviceSigns(d blockdev.Device, all []blockdev.Device) deviceSigns {
 	return s
 }
 
-// marks are the signs for a job.
+// marks are the signs for a job. If the mounts of one namespace were read from mountinfo, they have no unique IDs: then no mount is known by
+// its own, as a file of that namespace would be on none of them.
 func (s *deviceSigns) marks() deviceMarks {
-	return deviceMarks{
-		Devices: slices.Collect(maps.Keys(s.devices)), Superblocks: slices.Collect(maps.Keys(s.superblockNumbers)),
-		UniqueIDs: s.byUniqueID, MountInfoIDs: s.byMountInfoID,
+	m := deviceMarks{
+		Devices: slices.Collect(maps.Keys(s.devices)), Superblocks: slices.Collect(maps.Keys(s.superblockNumbers)), MountInfoIDs: s.byMountInfoID,
 	}
+	if len(s.byUniqueID) == len(s.byMountInfoID) {
+		m.UniqueIDs = s.byUniqueID
+	}
+	return m
 }
 
 // isMember reports whether a btrfs that was mounted from source is the searched one. The source is the kernel's name of
