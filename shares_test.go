@@ -27,8 +27,8 @@ var sharers = map[string]string{
 }
 
 // bound is the name of a bound: that of a constant, a variable or a field whose name begins with max or limit, or says how many there are at once, for
-// each other thing, in a page or in a burst, or ends with limit. A channel, a limiter or a length that is compared with a plain number has that of
-// the function that has it.
+// each other thing, in a page or in a burst, or ends with limit; or it is that of a constant by which a length is bounded. A channel, a limiter, and a
+// length that is bounded by a plain number have that of their function.
 type bound struct{ dir, name string }
 
 func (b bound) String() string { return b.dir + " " + b.name }
@@ -44,6 +44,7 @@ var sharing = []string{`"kubediag.org/kubediag/internal/share"`, `"kubediag.org/
 func bounds(t *testing.T) (found, inTurns map[bound]bool, shares map[string]bool) {
 	t.Helper()
 	found, inTurns, shares = map[bound]bool{}, map[bound]bool{}, map[string]bool{"internal/share": true}
+	constants := numbers(t)
 	for _, x := range allSources(t) {
 		if x.test() || x.generated() || !strings.HasPrefix(x.name, "internal/") && !strings.HasPrefix(x.name, "api/") && !strings.HasPrefix(x.name, "cmd/") {
 			continue
@@ -52,6 +53,13 @@ func bounds(t *testing.T) (found, inTurns map[bound]bool, shares map[string]bool
 			for _, name := range names {
 				if boundName.MatchString(name.Name) {
 					found[bound{path.Dir(x.name), name.Name}] = true
+				}
+			}
+		}
+		addLimits := func(file, function string, limits []ast.Expr) {
+			for _, limit := range limits {
+				if name := limitName(limit, path.Dir(file), function, constants); name != "" {
+					found[bound{path.Dir(file), name}] = true
 				}
 			}
 		}
@@ -65,15 +73,14 @@ func bounds(t *testing.T) (found, inTurns map[bound]bool, shares map[string]bool
 				function = n.Name.Name
 			case *ast.ValueSpec:
 				add(n.Names...)
-			case *ast.BinaryExpr:
-				if isPlainBound(n) {
-					found[bound{path.Dir(x.name), "length in " + function}] = true
-				}
+			case *ast.BinaryExpr, *ast.SliceExpr:
+				addLimits(x.name, function, limitsOf(n))
 			case *ast.StructType:
 				for _, field := range n.Fields.List {
 					add(field.Names...)
 				}
 			case *ast.CallExpr:
+				addLimits(x.name, function, limitsOf(n))
 				if what := queueOf(n); what != "" {
 					found[bound{path.Dir(x.name), what + " in " + function}] = true
 				}
@@ -103,14 +110,94 @@ func givesTurns(value ast.Expr) (turns bool) {
 	return turns
 }
 
-// isPlainBound reports whether a length is compared with a number that has no name, and that is more than a few.
-func isPlainBound(n *ast.BinaryExpr) bool {
-	call, ok := n.X.(*ast.CallExpr)
-	if !ok || nameOf(call.Fun) != "len" || !slices.Contains([]token.Token{token.GTR, token.GEQ, token.LSS, token.LEQ, token.EQL}, n.Op) {
-		return false
+// limitsOf are the numbers by which an expression bounds a list or a text: that with which a length is compared or of which the smaller one
+// is taken, and the end of a part.
+func limitsOf(n ast.Node) []ast.Expr {
+	isLength := func(x ast.Expr) bool {
+		call, ok := x.(*ast.CallExpr)
+		return ok && nameOf(call.Fun) == "len"
 	}
-	number, ok := n.Y.(*ast.BasicLit)
-	return ok && number.Kind == token.INT && len(number.Value) > 2
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		switch {
+		case !slices.Contains([]token.Token{token.GTR, token.GEQ, token.LSS, token.LEQ, token.EQL}, n.Op):
+		case isLength(n.X):
+			return []ast.Expr{n.Y}
+		case isLength(n.Y):
+			return []ast.Expr{n.X}
+		}
+	case *ast.CallExpr:
+		if nameOf(n.Fun) == "min" && slices.ContainsFunc(n.Args, isLength) {
+			return n.Args
+		}
+	case *ast.SliceExpr:
+		if n.High != nil {
+			return []ast.Expr{n.High}
+		}
+	}
+	return nil
+}
+
+// limitName names a limit: a constant by its name, and a plain number that is more than a few by its function. Empty: it is neither.
+func limitName(limit ast.Expr, dir, function string, constants map[bound]bool) string {
+	switch limit := limit.(type) {
+	case *ast.BasicLit:
+		if limit.Kind == token.INT && len(limit.Value) > 2 {
+			return "length in " + function
+		}
+	case *ast.Ident:
+		if constants[bound{dir, limit.Name}] || constants[bound{dir, function + " " + limit.Name}] {
+			return limit.Name
+		}
+	}
+	return ""
+}
+
+// numbers are the constants of each package that are numbers. Those of a function have its name in front.
+func numbers(t *testing.T) map[bound]bool {
+	t.Helper()
+	found := map[bound]bool{}
+	for _, x := range allSources(t) {
+		if x.test() {
+			continue
+		}
+		for _, decl := range x.file.Decls {
+			within := ""
+			if function, ok := decl.(*ast.FuncDecl); ok {
+				within = function.Name.Name + " "
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				if group, ok := n.(*ast.GenDecl); ok && group.Tok == token.CONST {
+					for _, spec := range group.Specs {
+						addNumbers(found, path.Dir(x.name), within, spec.(*ast.ValueSpec))
+					}
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+func addNumbers(found map[bound]bool, dir, within string, spec *ast.ValueSpec) {
+	for i, name := range spec.Names {
+		if i < len(spec.Values) && isNumber(spec.Values[i]) {
+			found[bound{dir, within + name.Name}] = true
+		}
+	}
+}
+
+// isNumber reports whether an expression has only numbers.
+func isNumber(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.BasicLit:
+		return x.Kind == token.INT
+	case *ast.ParenExpr:
+		return isNumber(x.X)
+	case *ast.BinaryExpr:
+		return isNumber(x.X) && isNumber(x.Y)
+	}
+	return false
 }
 
 // queueOf names the kind of queue that a call makes: a channel with room for more than one, a limiter, or the work queue of client-go or of
@@ -150,7 +237,8 @@ func queueOf(call *ast.CallExpr) string {
 
 // TestEveryBoundNamesItsShare holds that each bound of the programs stands in the file with those who share it, and that the file has no others.
 // A new field, queue or list that is bounded cannot be written without an answer to who can use it up for whom. A work queue in which owners do
-// not take turns cannot be said to be shared, nor a bound among namespaces whose package divides nothing.
+// not take turns cannot be said to be shared, nor a bound among namespaces whose package divides nothing. A bound among others than tenants says why
+// no type of internal/share divides it.
 func TestEveryBoundNamesItsShare(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(sharesFile)
@@ -183,6 +271,8 @@ func TestEveryBoundNamesItsShare(t *testing.T) {
 			t.Errorf("%s: %s says %q of %s, and owners take turns in it: %v", at, sharesFile, kind, row, inTurns[row])
 		case kind == "namespace" && !shares[dir]:
 			t.Errorf("%s: namespaces cannot share %s: package %s uses neither internal/share nor internal/fairqueue", at, row, dir)
+		case (kind == "address" || kind == "user") && len(strings.Fields(reason)) < 5:
+			t.Errorf("%s: a reason is missing why no type of internal/share divides %s, as it does among namespaces", at, row)
 		case kind == "all" && len(strings.Fields(reason)) < 3:
 			t.Errorf("%s: a reason is missing why all share %s", at, row)
 		case row.String() < last.String():

@@ -31,6 +31,9 @@ const (
 
 // places is a listener that gives each connection a place, and takes one back if they are all taken. A new connection
 // has its place unless each other one is of a sender whose request is under way.
+//
+// It is no share.Room. A Room refuses a newcomer whose owner has its part, and here no sender is known before the token was read: with 64
+// addresses of strangers, or one for all behind a proxy, a Room would keep every sender out. So a place is taken back instead.
 type places struct {
 	net.Listener
 

@@ -16,6 +16,8 @@ import (
 // turns has the API server asked about unknown tokens at a pace. Addresses share it: the turn is that of the address of a sender, then
 // of the one that was refused least, and among the same of the request that has waited longest. Each request that waits has a
 // connection, which bounds them.
+//
+// They are no share.Turns. There each owner waits for one turn of each other one, and strangers have as many addresses as there are pods.
 type turns struct {
 	limiter *rate.Limiter
 

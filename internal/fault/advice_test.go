@@ -295,11 +295,13 @@ func TestEvictionHelps(t *testing.T) {
 var hostile = []string{
 	"", "plain/path-1.2_3", "a b", "it's", `back\slash`, "$(touch pwned)", "`touch pwned`", "; touch pwned; #", "new\nline", "\x1b[2J", "\u202eright",
 	"\xff\xfe'", "é", "é'; touch pwned; #", "\xff'; touch pwned; #", "\n'\ntouch pwned\n'", `\'; touch pwned; #`, "\x01\\'; touch pwned; #", "*?[~#!", "目录 '",
+	"~root/*", "tab\there", "\u2066iso\u2069 %s",
 }
 
 func TestQuotedIsWhatAShellReads(t *testing.T) {
 	t.Parallel()
-	for _, s := range hostile {
+	for _, s := range append(hostile, "-rf", "{a,b}", "!!", "a=b", "\u200fmark", "soft\u00adhyphen", "line\u2028end", "no\u00a0break", `"; touch pwned; "`,
+		"${IFS}touch", "&& touch pwned", "> pwned", "<(touch pwned)") {
 		checkQuoted(t, s)
 	}
 }

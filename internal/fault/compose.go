@@ -28,6 +28,7 @@ func NewComposer(c Catalogue) *Composer {
 var (
 	templatePod      = Pod{Namespace: "template-namespace", Name: "template-pod", UID: "template-uid"}
 	templateWorkload = Workload{"Template", "template-workload"}
+	templateNames    = Workload{namesAgain, "template-workload"}
 )
 
 const (
@@ -70,8 +71,13 @@ func valuesOf(about Finding, named []string) map[string]string {
 	}
 	values := map[string]string{
 		templatePod.Namespace: nameOnly(about.Pod.Namespace), templatePod.Name: nameOnly(about.Pod.Name), templatePod.UID: nameOnly(about.Pod.UID),
-		templateDevice: "", templateMinor: minor, templatePath: "", strconv.Itoa(templatePID): "", templateWorkload.String(): about.Details.Workload.String(),
+		templateDevice: "", templateMinor: minor, templatePath: "", strconv.Itoa(templatePID): "", templateWorkload.String(): "", templateNames.String(): "",
 	}
+	workload := templateWorkload
+	if about.Details.Workload.Kind == namesAgain {
+		workload = templateNames
+	}
+	values[workload.String()] = about.Details.Workload.String()
 	if isWord(about.Details.Device) && about.Details.Device != "" {
 		values[templateDevice] = Quote(about.Details.Device)
 	}
@@ -146,13 +152,15 @@ func variants(entry Entry) (all []Finding) {
 				}}
 				bare := f
 				bare.Pod, bare.Details.Workload, bare.Details.Reason = Pod{UID: templatePod.UID}, Workload{}, ReasonHasData
+				names := f
+				names.Details.Workload = templateNames
 				single := f
 				single.Details.Workload = Workload{}
 				hidden := f
 				hidden.Mount.Point, hidden.Details.Path, hidden.Details.Device = "\x00", "\x00", "\x00"
 				lost := hidden
 				lost.Pod = bare.Pod
-				all = append(all, f, bare, single, hidden, lost)
+				all = append(all, f, names, bare, single, hidden, lost)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func typed(f Finding) Finding {
 	return Finding{
 		Code: f.Code, Pod: f.Pod, Mount: Mount{Device: f.Mount.Device},
-		Details: Details{Device: f.Details.Device, Workload: Workload{"Deployment", "web"}},
+		Details: Details{Device: f.Details.Device, Workload: Workload{"StatefulSet", "web"}},
 	}
 }
 
@@ -32,7 +32,7 @@ func TestComposedLinesAreThoseOfAdvice(t *testing.T) {
 				f.Pod.Namespace, f.Pod.Name = "shop", "web-0"
 			}
 			if f.Details.Workload.Name != "" {
-				f.Details.Workload.Name = "web-5d"
+				f.Details.Workload.Name = "shown"
 			}
 			for _, enter := range []Enter{EnterNothing, EnterFirst, EnterNever} {
 				want := Known().Advise(f, Caller{Enter: enter}).Commands
@@ -46,7 +46,7 @@ func TestComposedLinesAreThoseOfAdvice(t *testing.T) {
 					if f.Details.Workload.Name == "" {
 						break
 					}
-					want[i].Purpose = strings.ReplaceAll(want[i].Purpose, f.Details.Workload.String(), "Deployment web")
+					want[i].Purpose = strings.ReplaceAll(want[i].Purpose, f.Details.Workload.String(), "StatefulSet web")
 				}
 				if diff := cmp.Diff(want, own); diff != "" {
 					t.Fatalf("%s at %q, %q, %q: the composed lines differ (-advice +composed):\n%s", f.Code, f.Details.Place, f.Details.Repair, f.Details.PodState, diff)

@@ -87,7 +87,7 @@ func run(t *testing.T, shell, lines []string) [][][]string {
 func TestEveryPrintedLine(t *testing.T) {
 	t.Parallel()
 	programs := map[string]bool{}
-	for _, text := range append(hostile, "\x00", "--all", "a\tb", "41/abort; touch pwned; #") {
+	for _, text := range append(hostile, "\x00", "--all", "41/abort; touch pwned; #") {
 		var lines []string
 		for _, f := range everyFinding(text) {
 			for _, c := range printedAbout(f) {

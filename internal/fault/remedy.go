@@ -203,6 +203,9 @@ func (c *Case) recoverPod() []Command {
 // asksFirst is the purpose of a command of kubediag that repairs.
 const asksFirst = "shows the plan, asks, repairs it and proves it"
 
+// namesAgain is the controller that gives a new pod the name of the old one. A line of kubectl deletes by name, and cannot ask for the UID.
+const namesAgain = "StatefulSet"
+
 // deletePod has a controller make another pod. It is left out if nothing makes one, or if that would get the same mount, as on this
 // node while other pods use the volume that is staged.
 func (c *Case) deletePod() []Command {
@@ -213,7 +216,11 @@ func (c *Case) deletePod() []Command {
 	case by == "":
 		return c.podCommand(Command{"shows what made the pod: without a controller, a pod that is deleted is gone for good", "get pod %s -o yaml", EffectNone})
 	default:
-		return c.podCommand(Command{"deletes the pod; " + by + " makes another, for which the volume is mounted again", "delete pod %s", EffectLoss})
+		which := "deletes the pod; "
+		if f.Details.Workload.Kind == namesAgain {
+			which = "deletes the pod, or the one that has its name by then; "
+		}
+		return c.podCommand(Command{which + by + " makes another, for which the volume is mounted again", "delete pod %s", EffectLoss})
 	}
 }
 

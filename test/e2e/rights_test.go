@@ -26,7 +26,8 @@ import (
 	"kubediag.org/kubediag/test/install"
 )
 
-// large is how many of the largest Diagnoses a tenant makes of one node, and as many an agent of another.
+// large is how many of the largest Diagnoses a tenant makes of one node, and as many an agent of another. The API server of this cluster refuses
+// such as killed an agent by this number, because the CustomResourceDefinition bounds parameters: test/flood writes those to etcd.
 const large = 226
 
 // malloryRole lets a user view a namespace and repair its pods, as view and kubediag-pod-repairer do: the latter comes with the policies.

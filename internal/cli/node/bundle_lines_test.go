@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
@@ -42,6 +43,32 @@ func TestBundlesPrintNoLineOfTheirs(t *testing.T) {
 	}
 	if !slices.ContainsFunc(r.Looked.NotLookedAt, func(g mountstate.Gap) bool { return strings.Contains(g.What+g.Why, evil) }) {
 		t.Errorf("the bundle's own gaps are gone: %v", r.Looked.NotLookedAt)
+	}
+}
+
+// TestLinesOfABundleRepairNothing holds that a report from a bundle has no line that changes the machine on which it is read, and that the number of a
+// fault is one of the bundle.
+func TestLinesOfABundleRepairNothing(t *testing.T) {
+	t.Parallel()
+	r := readWhole(t, bundleOf(t, wholeRecording(t)))
+	for _, from := range []string{"ticket.tar.gz", "-"} {
+		all := scanView{scanReport: r, from: from, flags: " --from=" + from}.nextCommands(r.groupPlaces())
+		for _, c := range all {
+			if verb := strings.Fields(c.Line)[1]; verb != "explain" && (verb != "show" || !strings.Contains(c.Line, "--from="+from)) {
+				t.Errorf("%s: %q means this machine", from, c.Line)
+			}
+		}
+		for _, f := range r.Faults {
+			all = append(all, f.Commands...)
+		}
+		if len(all) < 2 {
+			t.Fatalf("%s: %d lines", from, len(all))
+		}
+		for _, c := range all {
+			if c.Effect == fault.EffectRepair || c.Effect == fault.EffectLoss {
+				t.Errorf("%s: %q changes another machine than that of the bundle", from, c.Line)
+			}
+		}
 	}
 }
 
