@@ -252,11 +252,6 @@ func (b *Bundle) readManifest(archive *tar.Reader) error {
 	if err := json.Unmarshal(content, &b.Manifest); err != nil {
 		return refuse(manifestName, "is no manifest: %v", err)
 	}
-	return b.checkManifest()
-}
-
-// checkManifest refuses a manifest that no bundle can fulfil.
-func (b *Bundle) checkManifest() error {
 	if n := len(b.Manifest.Entries); n > maxEntryCount {
 		return refuse(manifestName, "names %d entries, and a bundle has at most %d", n, maxEntryCount)
 	}

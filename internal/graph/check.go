@@ -4,7 +4,6 @@
 package graph
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,17 +40,6 @@ func (e *orderError) Error() string {
 		return fmt.Sprintf("%s: %q: %s", at, text, e.Problem)
 	}
 	return fmt.Sprintf("%s: %v: %s", at, e.Value, e.Problem)
-}
-
-func join(problems []*orderError) error {
-	var errs []error
-	for _, p := range problems[:min(len(problems), maxProblems)] {
-		errs = append(errs, p)
-	}
-	if more := len(problems) - maxProblems; more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more", more))
-	}
-	return errors.Join(errs...)
 }
 
 func (g *Graph) checkSize() []*orderError {

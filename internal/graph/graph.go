@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -39,18 +41,6 @@ type Graph struct {
 // New checks a list of nodes and makes a graph of it. If every id is 0, a node's id is its position. The error joins
 // the first ten problems, each an *Error that names node, field and value.
 func New(nodes []Node) (*Graph, error) {
-	g := &Graph{nodes: numbered(nodes)}
-	for _, check := range []func() []*orderError{g.checkSize, g.checkNodes, g.checkEdges, g.sort, g.checkReach} {
-		if problems := check(); len(problems) > 0 {
-			return nil, join(problems)
-		}
-	}
-	g.count()
-	return g, nil
-}
-
-// numbered copies the list and fills in the ids if none is given.
-func numbered(nodes []Node) []Node {
 	given := slices.ContainsFunc(nodes, func(n Node) bool { return n.ID != 0 })
 	copied := make([]Node, len(nodes))
 	for i, n := range nodes {
@@ -60,7 +50,27 @@ func numbered(nodes []Node) []Node {
 		n.To = slices.Clone(n.To)
 		copied[i] = n
 	}
-	return copied
+	g := &Graph{nodes: copied}
+	for _, check := range []func() []*orderError{g.checkSize, g.checkNodes, g.checkEdges, g.sort, g.checkReach} {
+		if problems := check(); len(problems) > 0 {
+			var errs []error
+			for _, p := range problems[:min(len(problems), maxProblems)] {
+				errs = append(errs, p)
+			}
+			if more := len(problems) - maxProblems; more > 0 {
+				errs = append(errs, fmt.Errorf("and %d more", more))
+			}
+			return nil, errors.Join(errs...)
+		}
+	}
+	g.counts = make([]int32, len(g.nodes))
+	g.counts[g.source()] = 1
+	for _, i := range g.walk {
+		for _, b := range g.before[i] {
+			g.counts[i] = add(g.counts[i], g.counts[b])
+		}
+	}
+	return g, nil
 }
 
 // Nodes is the list with every id filled in. The caller must not change it.

@@ -8,17 +8,6 @@ import (
 	"slices"
 )
 
-// count fills in counts.
-func (g *Graph) count() {
-	g.counts = make([]int32, len(g.nodes))
-	g.counts[g.source()] = 1
-	for _, i := range g.walk {
-		for _, b := range g.before[i] {
-			g.counts[i] = add(g.counts[i], g.counts[b])
-		}
-	}
-}
-
 // add saturates.
 func add(a, b int32) int32 {
 	return int32(min(int64(a)+int64(b), math.MaxInt32))

@@ -23,7 +23,8 @@ const conflictDelay = 200 * time.Millisecond
 // which now is a copy. A write that others were faster than comes back after a while, and an object that is gone is no
 // error.
 func PatchStatus(ctx context.Context, c client.Client, old, now client.Object) (reconcile.Result, error) {
-	printable.Fields(statusOf(now))
+	// Every kind here has a status.
+	printable.Fields(reflect.ValueOf(now).Elem().FieldByName("Status").Addr().Interface())
 	if equality.Semantic.DeepEqual(old, now) {
 		return reconcile.Result{}, nil
 	}
@@ -32,9 +33,4 @@ func PatchStatus(ctx context.Context, c client.Client, old, now client.Object) (
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
-}
-
-// statusOf returns a pointer to the status of an object, as every kind here has one.
-func statusOf(object client.Object) any {
-	return reflect.ValueOf(object).Elem().FieldByName("Status").Addr().Interface()
 }

@@ -93,7 +93,24 @@ func (f *Facts) Classify(l *kubelet.Layout) []Classified {
 		c.pods[pod.UID] = &podLinks{pod: pod, volumes: map[string]Link{}, subPaths: map[subPathPlace]string{}}
 	}
 	for _, link := range f.Links {
-		c.add(link)
+		of := c.pods[link.PodUID]
+		switch {
+		case of == nil: // only forged facts have links of no pod
+		case link.Kind == SourceLink:
+			for _, point := range link.Points {
+				c.staged[point] = true
+			}
+		case link.Kind == BlockLink:
+			of.block = true
+		case link.Kind == SubPathLink:
+			of.subPaths[subPathPlace{link.Container, link.Index}] = link.Volume
+		case link.Kind == ContainerLink: // it is in the namespace of the container
+		case link.Volume == "":
+			of.claims = true
+			of.wants++
+		default:
+			of.volumes[link.Volume] = link
+		}
 	}
 	all := make([]Classified, len(f.Mounts))
 	for _, m := range f.Mounts {
@@ -139,27 +156,6 @@ type classifier struct {
 	pods   map[string]*podLinks
 	// staged are the staging paths that pods want, devices those of wanted volumes.
 	staged, devices map[string]bool
-}
-
-func (c *classifier) add(link Link) {
-	of := c.pods[link.PodUID]
-	switch {
-	case of == nil: // only forged facts have links of no pod
-	case link.Kind == SourceLink:
-		for _, point := range link.Points {
-			c.staged[point] = true
-		}
-	case link.Kind == BlockLink:
-		of.block = true
-	case link.Kind == SubPathLink:
-		of.subPaths[subPathPlace{link.Container, link.Index}] = link.Volume
-	case link.Kind == ContainerLink: // it is in the namespace of the container
-	case link.Volume == "":
-		of.claims = true
-		of.wants++
-	default:
-		of.volumes[link.Volume] = link
-	}
 }
 
 // classifyOfPod classifies a mount at the directory of the pods or below. rest is the way from there.

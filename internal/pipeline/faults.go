@@ -19,7 +19,17 @@ func Faults(findings []fault.Finding) []v1.Fault {
 	var all []v1.Fault
 	at := map[identity]int{}
 	for _, finding := range findings {
-		f, key := faultOf(finding), identityOf(finding)
+		f := v1.Fault{
+			Code: string(finding.Code), State: v1.FaultPresent, Container: finding.Container, Volume: finding.Volume,
+			Mount: mountOf(&finding.Mount), Holder: finding.Holder, Evidence: slices.Clone(finding.Evidence),
+		}
+		if finding.Healed {
+			f.State = v1.FaultHealed
+		}
+		if finding.Pod != (fault.Pod{}) {
+			f.Pod = &v1.FaultPod{Namespace: finding.Pod.Namespace, Name: finding.Pod.Name, UID: types.UID(finding.Pod.UID)}
+		}
+		key := identityOf(finding)
 		i, known := at[key]
 		if !known {
 			at[key] = len(all)
@@ -63,20 +73,6 @@ func identityOf(f fault.Finding) identity {
 		return identity{code: code, mount: m}
 	}
 	return identity{code: f.Code, pod: f.Pod.UID, container: f.Container, volume: f.Volume}
-}
-
-func faultOf(f fault.Finding) v1.Fault {
-	out := v1.Fault{
-		Code: string(f.Code), State: v1.FaultPresent, Container: f.Container, Volume: f.Volume,
-		Mount: mountOf(&f.Mount), Holder: f.Holder, Evidence: slices.Clone(f.Evidence),
-	}
-	if f.Healed {
-		out.State = v1.FaultHealed
-	}
-	if f.Pod != (fault.Pod{}) {
-		out.Pod = &v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)}
-	}
-	return out
 }
 
 func mountOf(m *fault.Mount) *v1.Mount {

@@ -81,7 +81,22 @@ func (j *journal) resume(job job, want *begin) (map[int32]*state, error) {
 		return nil, fmt.Errorf("%w: from %q to %q", errGraphChanged, got.Graph, want.Graph)
 	}
 	j.over = records[len(records)-1].Kind == kindEnd
-	return replay(job, records)
+	states := map[int32]*state{}
+	for _, r := range records[1:] {
+		if r.Kind == kindEnd && r.Seq == len(records) {
+			break
+		}
+		if _, ok := job.Operations[r.Node]; !ok {
+			return nil, fmt.Errorf("%w: record %d: there is no node %d", errCorrupt, r.Seq, r.Node)
+		}
+		if states[r.Node] == nil {
+			states[r.Node] = &state{}
+		}
+		if !states[r.Node].apply(r) {
+			return nil, fmt.Errorf("%w: record %d: %q is out of place", errCorrupt, r.Seq, r.Kind)
+		}
+	}
+	return states, nil
 }
 
 // read returns all records, at least one, and cuts off a torn last line.

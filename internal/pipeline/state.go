@@ -4,7 +4,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -26,26 +25,6 @@ type state struct {
 	// confirmed is whether BeforeRepair has confirmed the plan: nothing of it is done before.
 	confirmed bool
 	reported  bool // whether the report of this process has it
-}
-
-// replay makes the states of records, which a correct run has written in an order that makes sense.
-func replay(job job, records []record) (map[int32]*state, error) {
-	states := map[int32]*state{}
-	for _, r := range records[1:] {
-		if r.Kind == kindEnd && r.Seq == len(records) {
-			break
-		}
-		if _, ok := job.Operations[r.Node]; !ok {
-			return nil, fmt.Errorf("%w: record %d: there is no node %d", errCorrupt, r.Seq, r.Node)
-		}
-		if states[r.Node] == nil {
-			states[r.Node] = &state{}
-		}
-		if !states[r.Node].apply(r) {
-			return nil, fmt.Errorf("%w: record %d: %q is out of place", errCorrupt, r.Seq, r.Kind)
-		}
-	}
-	return states, nil
 }
 
 // apply takes in one record; false if it makes no sense.

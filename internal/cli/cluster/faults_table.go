@@ -44,7 +44,20 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 		where = "namespace " + namespace
 	}
 	if len(list) == 0 {
-		return v.noneText(where, namespace)
+		// No known fault is no good news if a node is not watched.
+		mark, colour, note := "✓", terminal.Green, "No fault is known in "+where+"."
+		if len(v.problems) > 0 {
+			mark, colour = "!", terminal.Yellow
+			note = "No fault is known in " + where + ", but that counts only for nodes that are watched."
+		}
+		if namespace != "" {
+			note += " All namespaces: " + v.api.commandLine("faults", "-A")
+		}
+		text := v.problemsText() + v.screen.Marked("", mark, colour, note)
+		if len(v.problems) > 0 {
+			text += "\nNext:\n" + v.screen.Hints([]terminal.Hint{{Line: v.api.commandLine(append([]string{"doctor"}, homeFlags(v.home)...)...), Purpose: "checks the agents and the manager"}}, nil)
+		}
+		return v.screen.Text(text)
 	}
 	rows := groupRows(list, v.wide)
 	return v.screen.Text(v.screen.Marked("", "✗", terminal.Red, verdictText(list, where)) + v.problemsText() + "\n" + v.tableText(rows) +
@@ -70,23 +83,6 @@ func verdictText(list []*v1.MountFault, where string) string {
 		}
 	}
 	return verdict
-}
-
-// noneText says that no fault is known. It is no good news if a node is not watched.
-func (v faultsView) noneText(where, namespace string) string {
-	mark, colour, note := "✓", terminal.Green, "No fault is known in "+where+"."
-	if len(v.problems) > 0 {
-		mark, colour = "!", terminal.Yellow
-		note = "No fault is known in " + where + ", but that counts only for nodes that are watched."
-	}
-	if namespace != "" {
-		note += " All namespaces: " + v.api.commandLine("faults", "-A")
-	}
-	text := v.problemsText() + v.screen.Marked("", mark, colour, note)
-	if len(v.problems) > 0 {
-		text += "\nNext:\n" + v.screen.Hints([]terminal.Hint{{Line: v.api.commandLine(append([]string{"doctor"}, homeFlags(v.home)...)...), Purpose: "checks the agents and the manager"}}, nil)
-	}
-	return v.screen.Text(text)
 }
 
 // problemsText has a line for each problem of those who look for faults.

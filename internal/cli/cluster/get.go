@@ -141,28 +141,24 @@ func newCancelCommand(c *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return made.cancelDiagnosis(cmd, args[0])
+			diagnosis, screen := &v1.Diagnosis{}, screenOf(cmd)
+			if err := made.server.Get(cmd.Context(), made.keyOf(args[0]), diagnosis); err != nil {
+				return err
+			}
+			if diagnosis.Ended() {
+				return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", diagnosis.Namespace, diagnosis.Name, diagnosis.Status.Summary))))
+			}
+			soFar := newStory(screen, diagnosis)
+			if err := verb.Write(cmd.OutOrStdout(), soFar.headline(diagnosis.Spec.Target())+soFar.newsText(diagnosis)); err != nil {
+				return err
+			}
+			if err := made.server.Delete(cmd.Context(), diagnosis, ctrlclient.Preconditions{UID: &diagnosis.UID}); err != nil {
+				return err
+			}
+			return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
+				fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", diagnosis.Namespace, diagnosis.Name))))
 		},
 	}
-}
-
-func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
-	diagnosis, screen := &v1.Diagnosis{}, screenOf(cmd)
-	if err := c.server.Get(cmd.Context(), c.keyOf(name), diagnosis); err != nil {
-		return err
-	}
-	if diagnosis.Ended() {
-		return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", diagnosis.Namespace, diagnosis.Name, diagnosis.Status.Summary))))
-	}
-	soFar := newStory(screen, diagnosis)
-	if err := verb.Write(cmd.OutOrStdout(), soFar.headline(diagnosis.Spec.Target())+soFar.newsText(diagnosis)); err != nil {
-		return err
-	}
-	if err := c.server.Delete(cmd.Context(), diagnosis, ctrlclient.Preconditions{UID: &diagnosis.UID}); err != nil {
-		return err
-	}
-	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
-		fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", diagnosis.Namespace, diagnosis.Name))))
 }
 
 // newWatcher follows one Diagnosis.

@@ -91,34 +91,30 @@ func newImpactCommand(conn *connection) *cobra.Command {
 			if patience < time.Second {
 				return fmt.Errorf("--timeout=%s: must be at least 1s", patience)
 			}
-			return conn.runImpact(cmd, args[0], patience, *out)
+			apiClient, err := conn.newClient()
+			if err != nil {
+				return err
+			}
+			q, err := apiClient.impactQuestion(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			asker := &impactAsker{cmd: cmd, api: apiClient, patience: patience, connection: conn}
+			report, err := asker.askNodes(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			if *out == verb.JSON {
+				err = render.WriteJSON(cmd.OutOrStdout(), report)
+			} else {
+				err = verb.Write(cmd.OutOrStdout(), impactView{screen: screenOf(cmd), api: apiClient, question: q, report: report}.text())
+			}
+			return cmp.Or(err, report.finalError())
 		},
 	}
 	cmd.Flags().DurationVar(&patience, "timeout", time.Minute, "how long to wait for the answer of a node")
 	out = addFormat(cmd, verb.JSON)
 	return cmd
-}
-
-func (c *connection) runImpact(cmd *cobra.Command, argument string, patience time.Duration, format verb.Format) error {
-	apiClient, err := c.newClient()
-	if err != nil {
-		return err
-	}
-	q, err := apiClient.impactQuestion(cmd.Context(), argument)
-	if err != nil {
-		return err
-	}
-	asker := &impactAsker{cmd: cmd, api: apiClient, patience: patience, connection: c}
-	report, err := asker.askNodes(cmd.Context(), q)
-	if err != nil {
-		return err
-	}
-	if format == verb.JSON {
-		err = render.WriteJSON(cmd.OutOrStdout(), report)
-	} else {
-		err = verb.Write(cmd.OutOrStdout(), impactView{screen: screenOf(cmd), api: apiClient, question: q, report: report}.text())
-	}
-	return cmp.Or(err, report.finalError())
 }
 
 // finalError says how the verb ends.

@@ -40,44 +40,34 @@ func (c *client) impactQuestion(ctx context.Context, argument string) (*impactQu
 	}
 	switch kind {
 	case "ds", "daemonset", "daemonsets":
-		return c.impactOfDaemonSet(ctx, name)
+		set := &appsv1.DaemonSet{}
+		if err := c.server.Get(ctx, c.keyOf(name), set); err != nil {
+			return nil, err
+		}
+		selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+		if err != nil {
+			return nil, fmt.Errorf("read selector of DaemonSet %s/%s: %w", set.Namespace, name, err)
+		}
+		title := "DaemonSet " + c.namespace + "/" + name
+		q := &impactQuestion{target: title, event: "the pods of " + title + " end", driver: map[string]bool{}}
+		return q, c.addPods(ctx, q, q.driver, func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, set) },
+			ctrlclient.MatchingLabelsSelector{Selector: selector})
 	case "node", "nodes", "no":
 		q := &impactQuestion{target: "node " + name, event: "the daemons of node " + name + " end", nodes: []string{name}}
 		return q, targetFinder{api: c}.objectExists(ctx, "", name, &corev1.Node{})
 	case "pvc", "persistentvolumeclaim", "persistentvolumeclaims":
-		return c.impactOfClaim(ctx, name)
+		claim := &corev1.PersistentVolumeClaim{}
+		if err := c.server.Get(ctx, c.keyOf(name), claim); err != nil {
+			return nil, err
+		}
+		if claim.Spec.VolumeName == "" {
+			return nil, fmt.Errorf("pvc/%s: it is not bound to a volume", name)
+		}
+		title := "claim " + c.namespace + "/" + name
+		q := &impactQuestion{target: title, event: "the daemons of " + title + " end", claim: claim.Spec.VolumeName, pods: map[string]bool{}}
+		return q, c.addPods(ctx, q, q.pods, func(p *corev1.Pod) bool { return usesClaim(p, name) })
 	}
 	return nil, fmt.Errorf("%q: must be %s", argument, impactForms)
-}
-
-// impactOfDaemonSet asks for the volumes that pods of a DaemonSet serve.
-func (c *client) impactOfDaemonSet(ctx context.Context, name string) (*impactQuestion, error) {
-	set := &appsv1.DaemonSet{}
-	if err := c.server.Get(ctx, c.keyOf(name), set); err != nil {
-		return nil, err
-	}
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("read selector of DaemonSet %s/%s: %w", set.Namespace, name, err)
-	}
-	title := "DaemonSet " + c.namespace + "/" + name
-	q := &impactQuestion{target: title, event: "the pods of " + title + " end", driver: map[string]bool{}}
-	return q, c.addPods(ctx, q, q.driver, func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, set) },
-		ctrlclient.MatchingLabelsSelector{Selector: selector})
-}
-
-// impactOfClaim asks for the volume of a claim in the pods that use it.
-func (c *client) impactOfClaim(ctx context.Context, name string) (*impactQuestion, error) {
-	claim := &corev1.PersistentVolumeClaim{}
-	if err := c.server.Get(ctx, c.keyOf(name), claim); err != nil {
-		return nil, err
-	}
-	if claim.Spec.VolumeName == "" {
-		return nil, fmt.Errorf("pvc/%s: it is not bound to a volume", name)
-	}
-	title := "claim " + c.namespace + "/" + name
-	q := &impactQuestion{target: title, event: "the daemons of " + title + " end", claim: claim.Spec.VolumeName, pods: map[string]bool{}}
-	return q, c.addPods(ctx, q, q.pods, func(p *corev1.Pod) bool { return usesClaim(p, name) })
 }
 
 // addPods adds the pods in the namespace of the call that are meant, and the nodes on which they run.

@@ -228,7 +228,21 @@ func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
 	case v1.OutcomeHealed:
 		return w.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text) + w.viewText(diagnosis)
 	case v1.OutcomeNoFault:
-		return w.noFaultText(diagnosis, text, took)
+		// It is no good news while the kubelet cannot mount, or while it is not known whether it can.
+		var e podEvents
+		if w.askEvents != nil {
+			e = w.askEvents(diagnosis)
+		}
+		switch {
+		case e.unread != nil:
+			return w.Marked("", "!", terminal.Yellow, text+" ("+took+")") +
+				w.Marked("", "!", terminal.Yellow, "The Events of the pod were not looked at: "+e.unread.Error())
+		case e.last != nil:
+			event := fmt.Sprintf("Event %s of %s, %s ago: %s", e.last.Reason, cmp.Or(e.last.Source.Component, e.last.ReportingController, "an unknown component"),
+				duration.HumanDuration(max(0, time.Since(eventTime(e.last)))), strings.Join(strings.Fields(e.last.Message), " "))
+			return w.Marked("", "!", terminal.Yellow, "No broken mount was found, but "+event+" ("+took+")") + "\nNext:\n" + w.Hints(w.hints(e), nil)
+		}
+		return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
 	case v1.OutcomeCompleted:
 		return w.Marked("", "✓", terminal.Green, text)
 	}
@@ -255,23 +269,4 @@ func (w *progressPrinter) viewText(d *v1.Diagnosis) (text string) {
 		text += w.Wrap("  ", "Containers that run reach the volume again, and so they do after their next start. Files that they have open stay broken.", 2)
 	}
 	return text
-}
-
-// noFaultText is the last line if no fault was found. It is no good news while the kubelet cannot mount, or while it is not known
-// whether it can.
-func (w *progressPrinter) noFaultText(diagnosis *v1.Diagnosis, text, took string) string {
-	var e podEvents
-	if w.askEvents != nil {
-		e = w.askEvents(diagnosis)
-	}
-	switch {
-	case e.unread != nil:
-		return w.Marked("", "!", terminal.Yellow, text+" ("+took+")") +
-			w.Marked("", "!", terminal.Yellow, "The Events of the pod were not looked at: "+e.unread.Error())
-	case e.last != nil:
-		event := fmt.Sprintf("Event %s of %s, %s ago: %s", e.last.Reason, cmp.Or(e.last.Source.Component, e.last.ReportingController, "an unknown component"),
-			duration.HumanDuration(max(0, time.Since(eventTime(e.last)))), strings.Join(strings.Fields(e.last.Message), " "))
-		return w.Marked("", "!", terminal.Yellow, "No broken mount was found, but "+event+" ("+took+")") + "\nNext:\n" + w.Hints(w.hints(e), nil)
-	}
-	return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
 }

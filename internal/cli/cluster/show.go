@@ -46,38 +46,36 @@ func newShowCommand(conn *connection) *cobra.Command {
 		Example:           "  kubectl kubediag show web-7d9f8b6c5-x2x9k -n shop\n  kubectl kubediag show diag/web-4k2fd -n shop",
 		Args:              verb.Takes("NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(v1.GroupVersion.WithKind("MountFault"))),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.runShow(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.newClient()
+			if err != nil {
+				return err
+			}
+			s := &subject{api: c, screen: screenOf(cmd), home: o.home, verbose: o.verbose, now: time.Now()}
+			kind, name, typed := strings.Cut(args[0], "/")
+			if !typed {
+				kind, name = "", args[0]
+			}
+			if err := s.find(cmd.Context(), kind, name); err != nil {
+				return err
+			}
+			text := s.text()
+			if text == "" {
+				text = s.screen.Marked("", "!", terminal.Yellow, "No MountFault and no Diagnosis is about pod "+c.namespace+"/"+name+". To look now:") +
+					"  " + c.commandLine("run", "pod/"+name, "-n", c.namespace) + "\n"
+			}
+			if err := verb.Write(cmd.OutOrStdout(), s.screen.Text(text)); err != nil {
+				return err
+			}
+			if len(s.faults) > 0 || s.diagnosis != nil && s.diagnosis.Status.Outcome == v1.OutcomeFaultFound {
+				return verb.ErrFaults
+			}
+			return nil
+		},
 	}
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "show each step of a Diagnosis, and all of its plan")
 	cmd.Flags().StringVar(&o.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
 	return cmd
-}
-
-func (o *showOptions) runShow(cmd *cobra.Command, argument string) error {
-	c, err := o.newClient()
-	if err != nil {
-		return err
-	}
-	s := &subject{api: c, screen: screenOf(cmd), home: o.home, verbose: o.verbose, now: time.Now()}
-	kind, name, typed := strings.Cut(argument, "/")
-	if !typed {
-		kind, name = "", argument
-	}
-	if err := s.find(cmd.Context(), kind, name); err != nil {
-		return err
-	}
-	text := s.text()
-	if text == "" {
-		text = s.screen.Marked("", "!", terminal.Yellow, "No MountFault and no Diagnosis is about pod "+c.namespace+"/"+name+". To look now:") +
-			"  " + c.commandLine("run", "pod/"+name, "-n", c.namespace) + "\n"
-	}
-	if err := verb.Write(cmd.OutOrStdout(), s.screen.Text(text)); err != nil {
-		return err
-	}
-	if len(s.faults) > 0 || s.diagnosis != nil && s.diagnosis.Status.Outcome == v1.OutcomeFaultFound {
-		return verb.ErrFaults
-	}
-	return nil
 }
 
 // subject is a fault, a Diagnosis or a pod: the faults that are present, and the last Diagnosis.

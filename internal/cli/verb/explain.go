@@ -37,7 +37,11 @@ func NewExplainCommand(program string) *cobra.Command {
 		output := cmd.OutOrStdout()
 		screen := terminal.New(output, os.Getenv)
 		if len(args) == 0 {
-			return Write(output, codeList())
+			var b strings.Builder
+			for _, entry := range fault.Known() {
+				fmt.Fprintf(&b, "%-20s  %s\n", entry.Code, entry.Title)
+			}
+			return Write(output, b.String())
 		}
 		code, err := CodeOfWord(args[0])
 		if err != nil {
@@ -83,12 +87,4 @@ func codesWithTitles() (list []string) {
 		list = append(list, string(entry.Code)+"\t"+entry.Title)
 	}
 	return list
-}
-
-func codeList() string {
-	var b strings.Builder
-	for _, entry := range fault.Known() {
-		fmt.Fprintf(&b, "%-20s  %s\n", entry.Code, entry.Title)
-	}
-	return b.String()
 }

@@ -63,14 +63,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	set := old.DeepCopy()
-	if err := r.resolvePaths(ctx, set); err != nil {
-		return reconcile.Result{}, err
-	}
-	return kubeclient.PatchStatus(ctx, r.Client, &old, set)
-}
-
-// resolvePaths fills in the status.
-func (r *Reconciler) resolvePaths(ctx context.Context, set *v1.OperationSet) error {
 	status := v1.OperationSetStatus{ObservedGeneration: set.Generation, Conditions: set.Status.Conditions}
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: set.Generation,
@@ -86,7 +78,7 @@ func (r *Reconciler) resolvePaths(ctx context.Context, set *v1.OperationSet) err
 		status.AdjacencyListHash, status.PathCount = g.Hash(), g.PathCount()
 		status.Paths = listedPaths(g, set.Spec.AdjacencyList)
 		if ready.Reason, ready.Message, err = r.readOperations(ctx, set); err != nil {
-			return err
+			return reconcile.Result{}, err
 		}
 	}
 	if ready.Reason == "" {
@@ -95,5 +87,5 @@ func (r *Reconciler) resolvePaths(ctx context.Context, set *v1.OperationSet) err
 	}
 	meta.SetStatusCondition(&status.Conditions, ready)
 	set.Status = status
-	return nil
+	return kubeclient.PatchStatus(ctx, r.Client, &old, set)
 }
