@@ -23,7 +23,7 @@ import (
 	"kubediag.org/kubediag/test/fakenode"
 )
 
-// attackers are the attacks of tenants' processes on their node.
+// attackers are the attacks of tenants' processes on their node. Each is root of a user namespace, and has no privilege outside of it.
 var attackers = kerneltest.Roles{
 	"descriptors": unasked(floodDescriptors), "unlinks": unasked(floodUnlinks), "forge": unasked(forge), "forge-server": unasked(serveForged),
 }
@@ -67,9 +67,11 @@ func beNicer(pid, by int) error {
 
 const manyDescriptors = 513_000
 
-// floodDescriptors has as many descriptors of one mount namespace as args[0] says, or as it may have. It answers how many
-// and by what name another process finds one: args[1], if there is one. No process is in that namespace, and a FUSE
-// file system that never answers is in it.
+// keptDescriptors is how many descriptors a process of the flood does without, to start the next one.
+const keptDescriptors = 64
+
+// floodDescriptors has as many descriptors of one mount namespace as args[0] says, in as many processes as it takes. args[1], if there is one, is
+// the name by which a process finds the descriptor of another. No process is in that namespace, and a FUSE file system that never answers is in it.
 func floodDescriptors(args []string, ready func(string)) error {
 	wanted, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -89,15 +91,28 @@ func floodDescriptors(args []string, ready func(string)) error {
 	if err != nil {
 		return err
 	}
-	made := 1
-	for ; made < wanted; made++ {
-		if _, full := unix.FcntlInt(uintptr(space), unix.F_DUPFD_CLOEXEC, 0); full != nil {
+	made := []int{space}
+	for len(made) < wanted {
+		fd, full := unix.FcntlInt(uintptr(space), unix.F_DUPFD_CLOEXEC, 0)
+		if full != nil { // that is how many it may have
 			break
 		}
+		made = append(made, fd)
 	}
-	ready(fmt.Sprint(made, " ", name))
+	if len(made) < wanted {
+		kept := max(1, len(made)-keptDescriptors)
+		for _, fd := range made[kept:] {
+			_ = unix.Close(fd)
+		}
+		end, err := volumetest.Play("descriptors", nil, fmt.Sprint(wanted-kept), name)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	ready("")
 	kerneltest.WaitForEnd()
-	return nil //nolint:nilerr // full: that is how many it may have
+	return nil
 }
 
 // leftSpace opens a mount namespace in which no process stays.

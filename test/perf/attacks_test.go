@@ -76,7 +76,9 @@ func BenchmarkAttacks(b *testing.B) {
 			b.Errorf("mounts of process %d have changed, from\n%s\nto\n%s", t.pid, t.before, after)
 		}
 	}
+	n.town.checkShares(b)
 	n.report(b, peace, amid)
+	n.town.tally.report(b)
 }
 
 // attackedNode is a node with volumes that die, ConfigMaps that change, and attackers.
@@ -219,19 +221,14 @@ func (n *attackedNode) hang(b *testing.B) (points []string) {
 // attack starts all other attacks, and returns the processes whose mounts must not change.
 func (n *attackedNode) attack(b *testing.B, scratch string) (forging []int) {
 	b.Helper()
-	kerneltest.Flood(b, "", floodMounts, floodSpaces)
-	for args := []string{fmt.Sprint(manyDescriptors)}; args[0] != "0"; {
-		made, name := 0, ""
-		_, err := fmt.Sscan(kerneltest.Start(b, "descriptors", args...).Answer, &made, &name)
-		must(b, err)
-		left, _ := strconv.Atoi(args[0])
-		args = []string{fmt.Sprint(left - made), name}
-	}
-	kerneltest.StartWith(b, nil, "unlinks", scratch)
+	unprivileged := sys.Clone{User: true}
+	kerneltest.FloodAs(b, unprivileged, "", floodMounts, floodSpaces)
+	kerneltest.StartWith(b, sys.PrivateMounts(unprivileged), "descriptors", fmt.Sprint(manyDescriptors))
+	kerneltest.StartWith(b, sys.PrivateMounts(unprivileged), "unlinks", scratch)
 	for _, v := range n.shares[:forgers] {
 		group, err := os.Open(v.Groups[0])
 		must(b, err)
-		attr := sys.PrivateMounts(sys.Clone{User: true})
+		attr := sys.PrivateMounts(unprivileged)
 		attr.UseCgroupFD, attr.CgroupFD = true, int(group.Fd())
 		forging = append(forging, kerneltest.StartWith(b, attr, "forge", b.TempDir(), forgedAt).PID)
 		must(b, group.Close())

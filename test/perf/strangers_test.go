@@ -31,7 +31,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/fakenode"
-	"kubediag.org/kubediag/test/flood"
 	"kubediag.org/kubediag/test/freeport"
 )
 
@@ -147,38 +146,6 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// flood makes the largest objects, and then replaces one after the other.
-func (t *town) flood(ctx context.Context) error {
-	if err := client.IgnoreAlreadyExists(t.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flood.Namespace}})); err != nil {
-		return err
-	}
-	many := map[string]int{flood.Quick: maxObjects}
-	for name, kind := range flood.Kinds {
-		if many[name] == 0 {
-			many[name] = costlyObjects
-		}
-		for i := range many[name] {
-			if err := t.Create(ctx, kind(i)); err != nil && !tired(err) {
-				return err
-			}
-		}
-	}
-	for round := 0; ; round++ {
-		for name, kind := range flood.Kinds {
-			if pauseFor(ctx, objectGap); isOver(ctx) {
-				return nil
-			}
-			o := kind(round % many[name])
-			if err := client.IgnoreNotFound(t.Delete(ctx, o, client.GracePeriodSeconds(0))); err != nil && !tired(err) {
-				return err
-			}
-			if err := client.IgnoreAlreadyExists(t.Create(ctx, kind(round%many[name]))); err != nil && !tired(err) {
-				return err
-			}
-		}
-	}
-}
-
 // tired reports whether the API server had no time for a request, which says nothing about kubediag.
 func tired(err error) bool {
 	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
@@ -187,9 +154,10 @@ func tired(err error) bool {
 // forger is the agent of another node that was taken over. The policy for agents is in force.
 type forger struct {
 	client.Client
+	tally *tally
 }
 
-func newForger(b *testing.B, n *fakenode.Node) *forger {
+func newForger(b *testing.B, n *fakenode.Node, counts *tally) *forger {
 	b.Helper()
 	config := (&apitest.Env{Config: n.Config, Client: n.WithWatch}).Limited(b, "agent", "default")
 	config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {otherNode}}
@@ -204,12 +172,12 @@ func newForger(b *testing.B, n *fakenode.Node) *forger {
 	must(b, client.IgnoreAlreadyExists(n.Create(b.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: otherNode}})))
 	c, err := client.New(rest.CopyConfig(config), client.Options{Scheme: n.Scheme()})
 	must(b, err)
-	f := &forger{Client: c}
+	f := &forger{Client: c, tally: counts}
 	apitest.Eventually(b, func() error { // until roles and policies are in force
 		if err := f.Create(b.Context(), f.fault(0, otherNode, "shared"), client.DryRunAll); err != nil {
 			return err
 		}
-		for _, o := range f.forbidden(time.Now()) {
+		for _, o := range f.forbidden() {
 			if err := f.Create(b.Context(), o, client.DryRunAll); !apierrors.IsForbidden(err) {
 				return fmt.Errorf("%T %s is not refused: %w", o, o.GetName(), err)
 			}
@@ -238,38 +206,38 @@ func (f *forger) lease(name, holder string) *coordinationv1.Lease {
 	return l
 }
 
-// forbidden are objects that the policy refuses: of another node, and slots of budgets for periods to come.
-func (f *forger) forbidden(now time.Time) []client.Object {
-	slot := fmt.Sprintf("kubediag-slot-%016x-%d-0", rand.Uint64(), now.Add(time.Hour).UnixMilli())
+// forbidden are objects that the policy refuses, by their description: of another node, and slots of budgets for periods to come.
+func (f *forger) forbidden() map[string]client.Object {
+	slot := fmt.Sprintf("kubediag-slot-%016x-%d-0", rand.Uint64(), time.Now().Add(time.Hour).UnixMilli())
 	labelled := f.fault(1, otherNode, "shared")
 	labelled.Labels[v1.LabelNode] = fakenode.NodeName
 	record := &v1.Diagnosis{Spec: v1.DiagnosisSpec{Mode: v1.ModeRecord, NodeName: otherNode}}
 	record.Namespace, record.Name = "default", "forged"
 	record.Labels = map[string]string{v1.LabelNode: fakenode.NodeName, v1.LabelOrigin: v1.OriginSentinel}
-	return []client.Object{
-		f.fault(2, fakenode.NodeName, "shared"), labelled, record, f.lease(slot, otherNode),
-		f.lease(v1.AgentLeaseName("a-third"), otherNode), f.lease(v1.AgentLeaseName(otherNode), "a-third"),
+	return map[string]client.Object{
+		"a MountFault of another node": f.fault(2, fakenode.NodeName, "shared"), "a MountFault with the label of another node": labelled,
+		"a record with the label of another node": record, "a slot of a period to come": f.lease(slot, otherNode),
+		"the Lease of another agent": f.lease(v1.AgentLeaseName("a-third"), otherNode), "its own Lease, held by another": f.lease(v1.AgentLeaseName(otherNode), "a-third"),
 	}
 }
 
-// forge makes the writes that the policy allows, in all namespaces of the town, and tries those that it refuses.
+// forge makes the writes that the policy allows, in the namespaces of the victims, and tries those that it refuses.
 func (f *forger) forge(ctx context.Context) error {
 	for i := 0; ; i++ {
 		if pauseFor(ctx, requestGap); isOver(ctx) {
 			return nil
 		}
-		for _, namespace := range []string{"shared", "asked"} {
-			if err := f.Create(ctx, f.fault(i%200, otherNode, namespace)); client.IgnoreAlreadyExists(err) != nil && !tired(err) {
+		for _, namespace := range victimSpaces {
+			if err := f.tally.allowed("a forged MountFault of its own node", f.Create(ctx, f.fault(i%200, otherNode, namespace))); err != nil {
 				return err
 			}
 		}
-		own := f.lease(v1.AgentLeaseName(otherNode), otherNode)
-		if err := f.Create(ctx, own); client.IgnoreAlreadyExists(err) != nil && !tired(err) {
+		if err := f.tally.allowed("its own Lease for ever", f.Create(ctx, f.lease(v1.AgentLeaseName(otherNode), otherNode))); err != nil {
 			return err
 		}
-		for _, o := range f.forbidden(time.Now()) {
-			if err := f.Create(ctx, o); !apierrors.IsForbidden(err) && !tired(err) && ctx.Err() == nil {
-				return fmt.Errorf("%T %s of a taken-over agent is not refused: %w", o, o.GetName(), err)
+		for attempt, o := range f.forbidden() {
+			if err := f.tally.refused(attempt, f.Create(ctx, o)); err != nil && !isOver(ctx) {
+				return err
 			}
 		}
 	}

@@ -30,9 +30,9 @@ const (
 	victimPods    = 6                // in each of two namespaces, with a ConfigMap each
 	victimGap     = 10 * time.Second // so that the victims need less than their share of the budgets
 	tenantPods    = 3                // in each of two namespaces
-	tenantVolumes = 10
-	tenantFiles   = 10 // of each volume
-	tenantGap     = 200 * time.Millisecond
+	tenantVolumes = 40               // in all more than a node has MountFaults
+	tenantFiles   = 3                // of each volume
+	tenantGap     = 60 * time.Millisecond
 	townBinds     = 2*victimPods + 2*tenantPods*tenantVolumes*tenantFiles
 	maxObjects    = 160 // largest ones of a kind at a time, and
 	costlyObjects = 3   // of kinds that the API server takes slowly
@@ -99,6 +99,9 @@ type town struct {
 	shared, asked rota
 	sender        sender
 	tenant        []*fakenode.Volume
+	mallory       *tenant // who may use the namespaces of these
+	agent         *forger // of another node
+	tally         tally
 	renewed       atomic.Int64 // volumes of the tenant
 	counted       int64
 }
@@ -203,13 +206,14 @@ func (t *town) send(ctx context.Context) (took []time.Duration, err error) {
 	}
 }
 
-// attack starts what tenant, taken-over agent and strangers do, until the end of the benchmark.
+// attack starts the attacks of the tenant, the taken-over agent and the strangers, until the end of the benchmark.
 func (t *town) attack(b *testing.B) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	var ended []chan error
+	t.agent, t.mallory = newForger(b, t.Node, &t.tally), t.newTenant(b)
 	for name, does := range map[string]func(context.Context) error{
-		"faults": t.renew, "requests": t.request, "objects": t.flood, "agent": newForger(b, t.Node).forge, "strangers": t.sender.estrange,
+		"faults": t.renew, "requests": t.request, "objects": t.flood, "agent": t.agent.forge, "strangers": t.sender.estrange,
 	} {
 		result := make(chan error, 1)
 		ended = append(ended, result)
@@ -247,30 +251,6 @@ func (t *town) renew(ctx context.Context) error {
 		}
 		t.renewed.Add(1)
 		if err := v.Renew(); err != nil && !errors.Is(err, unix.EBUSY) { // the agent is just replacing a bind of what is removed
-			return err
-		}
-	}
-}
-
-// request makes Diagnoses in the tenant's namespace: of pods that are not there, and plans that wait for an approval. Later ones of these do not
-// find a place.
-func (t *town) request(ctx context.Context) error {
-	const waiting = 300
-	for tick, i := time.NewTicker(requestGap), 0; ; i++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{
-			OperationSet: "subpath-remount-op-set", NodeName: fakenode.NodeName,
-			PodReference: &v1.PodReference{Namespace: "tenant-asked", Name: "missing"},
-		}}
-		d.Namespace, d.Name = "tenant-asked", fmt.Sprint("requested-", i)
-		if i%2 == 0 && i < 2*waiting {
-			d.Spec.Mode, d.Spec.PodReference.Name = v1.ModeApprove, "tenant-0"
-		}
-		if err := t.Create(ctx, d); err != nil && !tired(err) {
 			return err
 		}
 	}

@@ -26,7 +26,13 @@ const (
 // there is one. They go with the test.
 func Flood(t testing.TB, dir string, mounts, namespaces int) *Actor {
 	t.Helper()
-	return Start(t, floodRole, dir, t.TempDir(), strconv.Itoa(mounts), strconv.Itoa(namespaces-1))
+	return FloodAs(t, sys.Clone{}, dir, mounts, namespaces)
+}
+
+// FloodAs is Flood by a process of other namespaces: of a user namespace, it is an attacker without any privilege.
+func FloodAs(t testing.TB, o sys.Clone, dir string, mounts, namespaces int) *Actor {
+	t.Helper()
+	return StartWith(t, sys.PrivateMounts(o), floodRole, dir, t.TempDir(), strconv.Itoa(mounts), strconv.Itoa(namespaces-1))
 }
 
 // flood plays the role.
