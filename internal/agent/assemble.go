@@ -121,7 +121,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	}
 	deps := registry.Deps{
 		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Devices: a.devices, Evictor: evictor, Lister: a.pods,
-		ClaimPaths: a.pods.ClaimPaths, IdleFile: filepath.Join(a.options.DataRoot, idleFile),
+		ClaimPaths: a.pods.ClaimPaths, Attachments: a.pods, IdleFile: filepath.Join(a.options.DataRoot, idleFile),
 	}
 	if a.connections != nil {
 		deps.Connections = a.connections

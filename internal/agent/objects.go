@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +49,46 @@ func (p *nodePods) CSINode(ctx context.Context) (*storagev1.CSINode, error) {
 // Node reads this node, whose status has the volumes that are in use.
 func (p *nodePods) Node(ctx context.Context) (*corev1.Node, error) {
 	return readObject(ctx, p.live, p.node, &corev1.Node{})
+}
+
+// managedAnnotation is on a Node whose volumes controllers attach, and not its kubelet.
+const managedAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+// WhyStaged says why the kubelet may have a volume of a CSI driver staged by now; empty: a controller has to attach it first.
+func (p *nodePods) WhyStaged(ctx context.Context, driver, handle string) (string, error) {
+	info, err := p.CSIDriver(ctx, driver)
+	switch {
+	case err != nil:
+		return "", err
+	case info == nil:
+		return fmt.Sprintf("there is no CSIDriver %q, so it is not known whether the kubelet waits for an attachment", driver), nil
+	case info.Spec.AttachRequired != nil && !*info.Spec.AttachRequired:
+		return fmt.Sprintf("driver %q needs no attachment, so the kubelet can have the volume staged at any moment", driver), nil
+	}
+	attached, err := p.VolumeAttachment(ctx, driver, handle)
+	switch {
+	case err != nil:
+		return "", err
+	case attached != nil:
+		return fmt.Sprintf("the volume has VolumeAttachment %q for this node, so the kubelet can have it staged at any moment", attached.Name), nil
+	}
+	node, err := p.Node(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case node == nil:
+		return fmt.Sprintf("the API server has no Node %q", p.node), nil
+	case node.Annotations[managedAnnotation] != "true":
+		return "the kubelet of this node may attach volumes by itself: its Node lacks annotation " + managedAnnotation, nil
+	}
+	name := corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^" + handle)
+	if slices.Contains(node.Status.VolumesInUse, name) {
+		return "the volume is in volumesInUse of the Node: its kubelet has it, or is about to", nil
+	}
+	if slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool { return v.Name == name }) {
+		return "the volume is in volumesAttached of the Node, so the kubelet can have it staged at any moment", nil
+	}
+	return "", nil
 }
 
 // readObject reads an object of the cluster into an empty one.

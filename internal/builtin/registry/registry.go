@@ -65,6 +65,8 @@ type Deps struct {
 	Specs func() []*corev1.Pod
 	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
 	ClaimPaths subpathfault.ClaimPaths
+	// Attachments reads which volumes are attached to the node; nil: that is not known, and no staging path is unmounted.
+	Attachments mountfaults.Attachments
 }
 
 // Jobs are the parts of built-in processors that run in processes that can be lost. Main programs hand it to subprocess.Main.
@@ -96,7 +98,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 	if d.Orphans == nil {
 		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	}
-	surplus, mounts := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner}, &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
+	surplus, mounts := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner, Attachments: d.Attachments}, &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	if d.Specs == nil && d.Lister != nil {
 		d.Specs = d.Lister.PodsHere
 	}

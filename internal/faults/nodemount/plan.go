@@ -27,7 +27,7 @@ func (i *Inspector) Plan(ctx context.Context, path string) (found []fault.Findin
 		return nil, nil, nil, err
 	}
 	var unique map[int]uint64 // before Linux 6.8 there are none
-	if len(e.Stacks) > 0 {
+	if len(e.Stacks)+len(e.Staged) > 0 {
 		err = node.Do(ctx, func() (err error) {
 			unique, err = mountns.UniqueIDs()
 			return err
@@ -46,18 +46,36 @@ func (i *Inspector) Plan(ctx context.Context, path string) (found []fault.Findin
 		default:
 			f.Mount.ID = unique[f.Mount.MountInfoID]
 			found = append(found, f)
-			for _, m := range e.Stacks[n].surplus[:min(e.Stacks[n].Surplus, maxUnmounts-len(actions))] {
+			for _, m := range e.removable(n)[:min(len(e.removable(n)), maxUnmounts-len(actions))] {
 				m.Unique = unique[m.ID]
-				at := faults.MountOf(m)
-				actions = append(actions, fault.Action{
-					Kind: fault.Unmount, For: []fault.Key{f.Key()}, Target: at.Point, Mount: &at, Lossless: true, Loss: "nothing: the same shows there afterwards",
-					Safety: "it equals the mount beneath it in device, directory, options and propagation, nothing else lies on either, and the unmount spreads to no other; the " +
-						"kernel removes it only while nothing has a file of it open",
-				})
+				actions = append(actions, unmountAction(f, faults.MountOf(m)))
 			}
 		}
 	}
 	return found, actions, refusals, ctx.Err()
+}
+
+// removable are the mounts that may go for the n-th finding, the topmost first.
+func (e *Evidence) removable(n int) []mountns.Mount {
+	if n < len(e.Stacks) {
+		return e.Stacks[n].surplus[:e.Stacks[n].Surplus]
+	}
+	return []mountns.Mount{e.Staged[n-len(e.Stacks)].mount}
+}
+
+// unmountAction is the unmount of a mount because of a finding.
+func unmountAction(f fault.Finding, at fault.Mount) fault.Action {
+	a := fault.Action{
+		Kind: fault.Unmount, For: []fault.Key{f.Key()}, Target: at.Point, Mount: &at, Lossless: true, Loss: "nothing: the same shows there afterwards",
+		Safety: "it equals the mount beneath it in device, directory, options and propagation, nothing else lies on either, and the unmount spreads to no other; the " +
+			"kernel removes it only while nothing has a file of it open",
+	}
+	if f.Details.Place == fault.PlaceStaging {
+		a.Loss = "nothing: what was written is on the volume, and a new pod has it staged again"
+		a.Safety = "no pod of the node has the volume, and the kubelet cannot have it staged before a controller has attached it, which is checked again right before; the " +
+			"kernel removes it only while nothing has a file of it open"
+	}
+	return a
 }
 
 // Left says how many mounts lie at each of some places, that of the mounts included which are to be gone. there are those of the mounts

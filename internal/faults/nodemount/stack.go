@@ -47,6 +47,8 @@ type Inspector struct {
 	Kubelet kubelet.Locator
 	// Pods lists the pods of the node whose specs are known; nil: there are none, and no staging path is proven to be left over.
 	Pods func() []*corev1.Pod
+	// Attachments says which staging paths may be unmounted; nil: none may.
+	Attachments Attachments
 	// Runner runs Job for Unmount; nil: one for each.
 	Runner *subprocess.Runner
 }

@@ -23,8 +23,17 @@ import (
 )
 
 // A driver stages a volume once for the whole node, and the kubelet has it unstaged when the last pod has gone. A kubelet that was
-// stopped in between forgets that. The mount stays, and so does the attachment of the device. A new pod has the volume staged there again: so
-// nothing is unmounted here, where a pod may come at any moment, and a person gets the steps in their order.
+// stopped in between forgets that. The mount stays, and so may the attachment of the device. A new pod has the volume staged there again: so
+// it is unmounted only while the kubelet has to wait for a controller to attach the volume first. Else a person gets the steps in their order.
+
+// Attachments reads from the API server whether volumes are attached to this node.
+type Attachments interface {
+	// WhyStaged says why the kubelet may have a volume of a CSI driver staged by now; empty: a controller has to attach it first.
+	WhyStaged(ctx context.Context, driver, handle string) (reason string, err error)
+}
+
+// maxAttachmentsRead bounds for how many staging paths of a node objects are read.
+const maxAttachmentsRead = 16
 
 // Staged is a staging path that no mount of a pod shows, and no record of one names.
 type Staged struct {
@@ -32,6 +41,10 @@ type Staged struct {
 	Source string      `json:"source,omitempty"`
 	// Record is the kubelet's own of the volume; nil for a plugin of the kubelet, which writes none.
 	Record *kubelet.VolumeRecord `json:"record,omitempty"`
+	// Unattached is whether a controller has to attach the volume before the kubelet has it staged again. Kept says why that is not so, or not known.
+	Unattached bool   `json:"unattached,omitempty"`
+	Kept       string `json:"kept,omitempty"`
+	mount      mountns.Mount
 }
 
 // isStaging reports whether a path is one at which a volume is mounted for the whole node: of a CSI driver, or of a plugin of the kubelet.
@@ -66,14 +79,15 @@ func (i *Inspector) addStaged(ctx context.Context, e *Evidence, node *kubelet.No
 	if err != nil {
 		return err
 	}
-	return node.Do(ctx, func() error {
+	err = node.Do(ctx, func() error {
 		records, doubt := i.readPods(node, table, uids)
 		for _, m := range staging {
 			top, visible := table.Top(m.Point)
 			if inPods[[2]uint32{m.Major, m.Minor}] || !visible || top.ID != m.ID {
 				continue
 			}
-			s := Staged{Top: faults.MountOf(mountns.Mount{Mount: m, Namespace: ns}), Source: m.Source}
+			at := mountns.Mount{Mount: m, Namespace: ns}
+			s := Staged{Top: faults.MountOf(at), Source: m.Source, mount: at}
 			if csi, _ := isStaging(&node.Layout, m.Point); csi {
 				var err error
 				if s.Record, err = kubelet.ReadVolumeRecordAt(table, m.Point); err != nil {
@@ -88,6 +102,41 @@ func (i *Inspector) addStaged(ctx context.Context, e *Evidence, node *kubelet.No
 		e.Doubt = doubt
 		return ctx.Err()
 	})
+	if err != nil || e.Doubt != "" {
+		return err
+	}
+	i.askAttachments(ctx, e.Staged)
+	return ctx.Err()
+}
+
+// whyNotKnown says why a staging path is left alone whose attachment is not known.
+const whyNotKnown = "whether the kubelet can stage the volume again meanwhile is not known: "
+
+// askAttachments finds the staging paths that may be unmounted. An API server that does not answer is asked no more.
+func (i *Inspector) askAttachments(ctx context.Context, all []Staged) {
+	asked, failed := 0, ""
+	if i.Attachments == nil {
+		failed = whyNotKnown + "it can as long as the volume is attached to the node or in the node's volumesInUse"
+	}
+	for n := range all {
+		s := &all[n]
+		switch r := s.Record; {
+		case r == nil:
+			s.Kept = whyNotKnown + "it is of a plugin of the kubelet, which records nothing about it"
+		case failed != "":
+			s.Kept = failed
+		case asked == maxAttachmentsRead:
+			s.Kept = fmt.Sprintf("%sat most %d volumes are looked up at once", whyNotKnown, maxAttachmentsRead)
+		default:
+			asked++
+			var err error
+			if s.Kept, err = i.Attachments.WhyStaged(ctx, r.Driver, r.Handle); err != nil {
+				failed = whyNotKnown + err.Error()
+				s.Kept = failed
+			}
+			s.Unattached = s.Kept == ""
+		}
+	}
 }
 
 // readPods reads the records of the pods' CSI volumes, inside the kubelet's namespace. doubt is why a pod of the node may have a volume that
@@ -135,17 +184,20 @@ func (i *Inspector) readPods(node *kubelet.Node, table *mountinfo.Table, uids []
 func (s *Staged) stagedFault() fault.Finding {
 	f := fault.Finding{
 		Code: fault.LeftoverStaging, Mount: s.Top,
-		Details: fault.Details{
-			Place: fault.PlaceStaging, Path: s.Top.Point,
-			Refusal: fault.Refuse(fault.NotProven, "whether the kubelet can stage the volume again meanwhile is not known: it can as long as the volume is "+
-				"attached to the node or in the node's volumesInUse"),
-		},
+		Details: fault.Details{Place: fault.PlaceStaging, Path: s.Top.Point},
 		Evidence: []string{
 			fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", s.Top.Device, s.Top.Root, s.Top.FSType, s.Source, s.Top.Point),
 			"no mount in the directory of a pod shows this file system, and no record of a pod names its volume",
 			"the specs of all pods with a directory are known, each container of a pod with a claim is started, and no pod has come or gone for " +
 				mountstate.Grace.String(),
 		},
+	}
+	if s.Unattached {
+		f.Details.Repair = fault.Unmount
+		f.Evidence = append(f.Evidence, "the API server has no VolumeAttachment of the volume for this node, the Node has it neither in volumesInUse nor in volumesAttached, "+
+			"and its driver needs that: the kubelet cannot have it staged before a controller has attached it")
+	} else {
+		f.Details.Refusal = fault.Refuse(fault.NotProven, s.Kept)
 	}
 	if r := s.Record; r != nil {
 		f.Volume, f.Holder = r.Handle, fmt.Sprintf("CSI driver %q", r.Driver)

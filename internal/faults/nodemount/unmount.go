@@ -9,12 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -34,13 +36,15 @@ type unmountOrder struct {
 	// Kubelet is the kubelet's mount namespace: the process enters no other.
 	Kubelet mountns.Namespace
 	Mount   mount.ID
+	// PodsDir is set for a staging path: nothing below it may be of the same file system. Else the mount equals the one beneath it.
+	PodsDir string
 }
 
 // unmountCauses are the errors that callers of Unmount distinguish.
 var unmountCauses = []error{mount.ErrNotMounted, mount.ErrBusy, mount.ErrChanged, ErrNotRemovable, sys.EINVAL}
 
-// Unmount removes one mount of a stack, if it is the very mount that was written down, and equals the one beneath it at that moment. It
-// is never forced: mount.ErrBusy if a process uses it or another mount lies on it. mount.ErrNotMounted: it is gone already.
+// Unmount removes one mount, if it is the very mount that was written down: one of a stack that equals the one beneath it at that moment, or one
+// at a staging path that is still proven to be left over. It is never forced: mount.ErrBusy if a process uses it or another mount lies on it. mount.ErrNotMounted: it is gone already.
 func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	id, err := faults.MountID(want)
 	if err != nil {
@@ -63,9 +67,19 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	case ns.Inode != want.Namespace:
 		return fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrNotRemovable)
 	}
+	order := unmountOrder{Kubelet: ns, Mount: id}
+	if _, staging := isStaging(&node.Layout, want.Point); staging {
+		var still bool
+		if still, err = i.staysLeftOver(ctx, want); err != nil {
+			return err
+		}
+		if still {
+			order.PodsDir = node.PodsDir()
+		} // else it may be one of a stack
+	}
 	var answer *faults.Outcome
 	err = cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
-		Job: Job.Name, Input: unmountOrder{ns, id}, Deadline: unmountDeadline, Owner: "mounts of the node", Waits: []string{want.Device},
+		Job: Job.Name, Input: order, Deadline: unmountDeadline, Owner: "mounts of the node", Waits: []string{want.Device},
 		Each: func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
 	})
 	log := calls.From(ctx)
@@ -81,6 +95,17 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	return answer.Err(unmountCauses)
 }
 
+// staysLeftOver reports whether a mount at a staging path may still be unmounted, by the pods and the attachments of this moment.
+func (i *Inspector) staysLeftOver(ctx context.Context, want fault.Mount) (bool, error) {
+	e, err := i.Look(ctx)
+	if err != nil || e.Doubt != "" {
+		return false, err
+	}
+	return slices.ContainsFunc(e.Staged, func(s Staged) bool {
+		return s.Unattached && s.Top.Point == want.Point && s.Top.MountInfoID == want.MountInfoID
+	}), nil
+}
+
 // runUnmount is the job. Its process is in the namespace of its parent.
 func runUnmount(ctx context.Context, in []byte, emit func(v any) error) error {
 	var order unmountOrder
@@ -90,7 +115,11 @@ func runUnmount(ctx context.Context, in []byte, emit func(v any) error) error {
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
 	err := order.Kubelet.Do(func() error {
-		err := mount.Unmount(ctx, order.Mount, mount.Options{Check: expectEqualBeneath})
+		check := expectEqualBeneath
+		if order.PodsDir != "" {
+			check = func(state mount.State) error { return expectInNoPod(state, order.PodsDir) }
+		}
+		err := mount.Unmount(ctx, order.Mount, mount.Options{Check: check})
 		if errors.Is(err, mount.ErrChanged) { // the one beneath it shows once it is gone
 			mount.LocateAll(nil, []mount.ID{order.Mount}, func(_ int, st mount.State, errFind error) {
 				if errFind == nil && !st.Same(order.Mount) {
@@ -101,6 +130,20 @@ func runUnmount(ctx context.Context, in []byte, emit func(v any) error) error {
 		return err
 	})
 	return emit(faults.OutcomeOf(err, log, unmountCauses))
+}
+
+// expectInNoPod makes sure that no mount in the directory of a pod is of the same file system.
+func expectInNoPod(state mount.State, podsDir string) error {
+	table, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	for _, m := range table.Mounts() {
+		if m.Major == state.Major && m.Minor == state.Minor && mountinfo.Within(podsDir, m.Point) {
+			return fmt.Errorf("%w: %q in the directory of a pod is of the same file system", ErrNotRemovable, m.Point)
+		}
+	}
+	return nil
 }
 
 // expectEqualBeneath makes sure that the mount equals the one beneath it, so that nothing changes for those who look up its place.

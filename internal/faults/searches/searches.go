@@ -47,6 +47,8 @@ type Node struct {
 	Devices *device.Inspector
 	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
 	ClaimPaths subpath.ClaimPaths
+	// Attachments reads which volumes are attached to the node; nil: that is not known.
+	Attachments nodemount.Attachments
 	// OrphanAge is for how long the directory of a pod must be unchanged.
 	OrphanAge time.Duration
 }
@@ -211,7 +213,7 @@ var all = []Search{
 	{
 		Kind: fault.SearchStacks, Description: "mounts that are one too many", Entry: "evidence/stacks.json", About: "stacked mounts, and staging paths of no pod",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
-			i := &nodemount.Inspector{Kubelet: n.Kubelet}
+			i := &nodemount.Inspector{Kubelet: n.Kubelet, Attachments: n.Attachments}
 			if n.Specs != nil {
 				i.Pods = n.Specs.Listed
 			}

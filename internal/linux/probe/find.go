@@ -87,7 +87,7 @@ func (s *pass) groupByFileSystem() {
 			c := s.fuseConnection(f.state)
 			group = &targetGroup{
 				device: device, owner: s.targets[i].Owner, answeredBefore: s.prober.answeringFileSystems[device] && (c.Dead || c.Waiting == 0),
-				requestsWait: !c.Dead && c.Waiting > 0,
+				silentBefore: s.prober.slowFileSystems[device],
 			}
 			groups[device] = group
 			s.groups = append(s.groups, group)
@@ -100,11 +100,9 @@ func (s *pass) groupByFileSystem() {
 		}
 		group.questions = append(group.questions, q)
 	}
-	// If a thread of an earlier pass still waits for the file system, this is the answer. So is that of an earlier pass if it still holds.
+	// If a thread of an earlier pass still waits for the file system, this is the answer.
 	s.groups = slices.DeleteFunc(s.groups, func(g *targetGroup) bool {
-		s.noteSilence(g)
-		w, waits := s.prober.waitingThreads[g.device]
-		if a, silent := s.knownSilence(g); silent && (s.prober.Once || !waits) {
+		if a, silent := s.prober.silentFileSystems[g.device]; silent {
 			for _, q := range g.questions {
 				if to := &s.answers[q.Target]; sameMount(to.ID, a.ID) {
 					to.Stat = a.Stat
@@ -115,6 +113,7 @@ func (s *pass) groupByFileSystem() {
 			}
 			return true
 		}
+		w, waits := s.prober.waitingThreads[g.device]
 		if !waits {
 			return false
 		}

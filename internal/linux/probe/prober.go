@@ -48,8 +48,10 @@ type Prober struct {
 	waitingThreads map[uint64]waitingThread
 	// blockedWays are the threads that wait since then on the way to a mount.
 	blockedWays map[pathToMount]waitingThread
-	// silences has the file systems that did not answer their last question.
-	silences map[uint64]silence
+	// slowFileSystems are the file systems that did not answer in the last pass.
+	slowFileSystems map[uint64]bool
+	// silentFileSystems has, if Once is set, the answer for each file system that did not answer in an earlier pass.
+	silentFileSystems map[uint64]Answer
 	// answeringFileSystems are the file systems that answered their last question.
 	answeringFileSystems map[uint64]bool
 }
@@ -70,7 +72,8 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	p.init.Do(func() {
 		p.passLock = make(chan struct{}, 1)
 		p.waitingThreads, p.blockedWays = map[uint64]waitingThread{}, map[pathToMount]waitingThread{}
-		p.silences, p.answeringFileSystems = map[uint64]silence{}, map[uint64]bool{}
+		p.slowFileSystems, p.answeringFileSystems = map[uint64]bool{}, map[uint64]bool{}
+		p.silentFileSystems = map[uint64]Answer{}
 	})
 	select {
 	case p.passLock <- struct{}{}:

@@ -30,8 +30,8 @@ const ParamPath = "param.recover.kubernetes.node_mount.path"
 
 // Recoverer is the recoverer nodeMountRecover.
 //
-// It removes the topmost mounts of a stack, one at a time, as long as each equals the one beneath it. One mount stays. The kernel removes
-// none that is in use.
+// It removes the topmost mounts of a stack, one at a time, as long as each equals the one beneath it. One mount stays. It unmounts a staging path
+// that no pod has while the kubelet cannot have the volume staged again. The kernel removes none that is in use.
 type Recoverer struct {
 	Inspector *nodemount.Inspector
 }
@@ -84,7 +84,7 @@ func (h *Recoverer) unmountOne(ctx context.Context, a fault.Action) (fault.Appli
 	return fault.Applied{}, err
 }
 
-// Verify proves that the mounts are gone, and that one is left at each place. A fault is healed if no more than one is.
+// Verify proves that the mounts are gone: those of a stack but one, and all at a staging path. A fault is healed if no more than that are there.
 func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair.Part) (processor.Result, error) {
 	layers, there, err := h.Inspector.Left(ctx, plan.Actions)
 	switch {
@@ -95,9 +95,15 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair
 	case len(there) > 0:
 		return processor.Result{}, processor.Stalled(fmt.Errorf("verify unmounts: %d mounts at %q are still there", len(there), there[0].Point))
 	}
+	stays := map[string]int{} // how many mounts are to stay
+	for _, f := range plan.Findings {
+		if f.Details.Place != fault.PlaceStaging {
+			stays[f.Details.Path] = 1
+		}
+	}
 	removed := map[string]int{}
 	for i, a := range plan.Actions {
-		if layers[a.Mount.Point] == 0 {
+		if layers[a.Mount.Point] < stays[a.Mount.Point] {
 			return processor.Result{}, processor.Stalled(fmt.Errorf("verify unmounts: nothing is mounted at %q any more", a.Mount.Point))
 		}
 		if !plan.Outcome(i).Already {
@@ -108,7 +114,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair
 	findings := slices.Clone(plan.Findings)
 	for i := range findings {
 		at := findings[i].Details.Path
-		findings[i].Healed = layers[at] == 1
+		findings[i].Healed = layers[at] == stays[at]
 		results = append(results, fmt.Sprintf("unmounted %d mounts at %q; mounts that lie there now: %d", removed[at], at, layers[at]))
 	}
 	values, err := processor.SentenceValues(keyUnmounted, keyUnmountedAll, results)
