@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
 
 // Layout has the directories of pods and of volume plugins of a kubelet, as paths in its mount namespace. It reads
@@ -81,4 +83,17 @@ func (l *Layout) VolumeDir(uid, plugin, volume string) string {
 // isPathComponent reports whether name can be one component of a path, and no more.
 func isPathComponent(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+}
+
+// ParseStaging reports whether a path is one at which a volume is mounted for the whole node: of a CSI driver, or of a plugin of the kubelet.
+func (l Layout) ParseStaging(point string) (csi, ok bool) {
+	below, ok := mountinfo.Below(l.PluginsDir(), point)
+	parts := strings.Split(below, "/")
+	if !ok || len(parts) < 4 || parts[0] != "kubernetes.io" {
+		return false, false
+	}
+	if csi = parts[1] == "csi"; csi {
+		return true, len(parts) == 5 && parts[4] == "globalmount"
+	}
+	return false, len(parts) == 4 && parts[2] == "mounts" && parts[1] != "local-volume"
 }

@@ -73,6 +73,8 @@ type Usage struct {
 	HolderInfos []HolderInfo
 	// LiveUse says which uses are as they should be; empty if there is none.
 	LiveUse []string
+	// NoPod is whether the kubelet has it mounted for the whole node alone, and no mount of a pod shows it.
+	NoPod bool
 	// Removable is whether the device can be released by unmounting copies: all of its mounts are such, and nothing but
 	// descriptors of the device itself holds it otherwise.
 	Removable bool
@@ -257,10 +259,30 @@ func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Us
 		if usage.anonymous() {
 			subject = "it"
 		}
-		usage.LiveUse = slices.Insert(usage.LiveUse, 0, subject+" is mounted in the kubelet's own mount namespace")
+		use := subject + " is mounted in the kubelet's own mount namespace"
+		if usage.NoPod = len(usage.LiveUse) == 0 && n.stagedAlone(report.Holders); usage.NoPod {
+			use += " for the whole node; kubediag scan --only LeftoverStaging --pods FILE says whether it is left over"
+		}
+		usage.LiveUse = slices.Insert(usage.LiveUse, 0, use)
 	}
 	usage.Removable, usage.Why = usage.judgeRemovable()
 	return usage, nil
+}
+
+// stagedAlone reports whether each mount of the kubelet is at a staging path.
+func (n *inspection) stagedAlone(holders []devholder.Holder) bool {
+	return !slices.ContainsFunc(holders, func(h devholder.Holder) bool {
+		_, staging := n.node.ParseStaging(h.Mount.Point)
+		return n.isHostMount(h) && !staging
+	})
+}
+
+// describeUse says that the device, by the name that it is given, is in use.
+func (c *Usage) describeUse(name string) string {
+	if c.NoPod {
+		return name + " is mounted, and no pod is seen to use it: " + strings.Join(c.LiveUse, "; ")
+	}
+	return name + " is in normal use: " + strings.Join(c.LiveUse, "; ")
 }
 
 // judgeRemovable reports whether unmounting copies releases the device.
@@ -272,7 +294,7 @@ func (c *Usage) judgeRemovable() (removable bool, why string) {
 		}
 	}
 	if len(c.LiveUse) > 0 {
-		return false, c.Name() + " is in normal use: " + strings.Join(c.LiveUse, "; ")
+		return false, c.describeUse(c.Name())
 	}
 	for _, h := range c.HolderInfos {
 		switch {

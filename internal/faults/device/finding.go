@@ -181,7 +181,7 @@ func (c *Usage) Describe() string {
 	name := c.Subject()
 	switch {
 	case len(c.LiveUse) > 0:
-		return name + " is in normal use: " + strings.Join(c.LiveUse, "; ")
+		return c.describeUse(name)
 	case c.Left != nil && c.Removable:
 		return fmt.Sprintf("%s is left over from raw block volume %q of a pod that is gone, and nothing uses it", name, c.Left.Volume)
 	case c.IsHeld() && c.Left == nil:

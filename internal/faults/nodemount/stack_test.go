@@ -175,27 +175,3 @@ func TestManyStacks(t *testing.T) {
 		t.Errorf("%d faults, %d left out, %+v", len(sum.Findings), e.More, sum.Unknown)
 	}
 }
-
-// TestStagingPaths are those at which a volume is mounted for the whole node.
-func TestStagingPaths(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string][2]bool{ // of a CSI driver, staging path
-		"csi/d/1/globalmount":      {true, true},
-		"csi/pv/x/globalmount":     {true, true},
-		"csi/d/1/globalmount/x":    {true, false},
-		"csi/d/1":                  {true, false},
-		"gce-pd/mounts/disk":       {false, true},
-		"local-volume/mounts/pv":   {false, false},
-		"gce-pd/mounts/disk/below": {false, false},
-	} {
-		csi, ok := isStaging(layout, "/k/plugins/kubernetes.io/"+name)
-		if ok != want[1] || ok && csi != want[0] {
-			t.Errorf("%s: %v, %v, want %v", name, csi, ok, want)
-		}
-	}
-	for _, point := range []string{"/k/plugins/d.example.com/csi/d/1/globalmount", "/k/pods/u/globalmount", "/srv"} {
-		if _, ok := isStaging(layout, point); ok {
-			t.Errorf("%s is a staging path", point)
-		}
-	}
-}

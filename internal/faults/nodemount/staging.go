@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,19 +46,6 @@ type Staged struct {
 	mount      mountns.Mount
 }
 
-// isStaging reports whether a path is one at which a volume is mounted for the whole node: of a CSI driver, or of a plugin of the kubelet.
-func isStaging(l *kubelet.Layout, point string) (csi, ok bool) {
-	below, ok := mountinfo.Below(l.PluginsDir(), point)
-	parts := strings.Split(below, "/")
-	if !ok || len(parts) < 4 || parts[0] != "kubernetes.io" {
-		return false, false
-	}
-	if csi = parts[1] == "csi"; csi {
-		return true, len(parts) == 5 && parts[4] == "globalmount"
-	}
-	return false, len(parts) == 4 && parts[2] == "mounts" && parts[1] != "local-volume"
-}
-
 // addStaged finds the staging paths that no pod is known to have. The table is read before the pods.
 func (i *Inspector) addStaged(ctx context.Context, e *Evidence, node *kubelet.Node, ns mountns.Namespace, table *mountinfo.Table) error {
 	inPods := map[[2]uint32]bool{} // devices of mounts of pods
@@ -68,7 +54,7 @@ func (i *Inspector) addStaged(ctx context.Context, e *Evidence, node *kubelet.No
 		if mountinfo.Within(node.PodsDir(), m.Point) {
 			inPods[[2]uint32{m.Major, m.Minor}] = true
 		}
-		if _, ok := isStaging(&node.Layout, m.Point); ok {
+		if _, ok := node.ParseStaging(m.Point); ok {
 			staging = append(staging, m)
 		}
 	}
@@ -88,7 +74,7 @@ func (i *Inspector) addStaged(ctx context.Context, e *Evidence, node *kubelet.No
 			}
 			at := mountns.Mount{Mount: m, Namespace: ns}
 			s := Staged{Top: faults.MountOf(at), Source: m.Source, mount: at}
-			if csi, _ := isStaging(&node.Layout, m.Point); csi {
+			if csi, _ := node.ParseStaging(m.Point); csi {
 				var err error
 				if s.Record, err = kubelet.ReadVolumeRecordAt(table, m.Point); err != nil {
 					continue // whose it is, is not known

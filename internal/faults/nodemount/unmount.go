@@ -68,7 +68,7 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 		return fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrNotRemovable)
 	}
 	order := unmountOrder{Kubelet: ns, Mount: id}
-	if _, staging := isStaging(&node.Layout, want.Point); staging {
+	if _, staging := node.ParseStaging(want.Point); staging {
 		var still bool
 		if still, err = i.staysLeftOver(ctx, want); err != nil {
 			return err

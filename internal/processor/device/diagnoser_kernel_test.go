@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -101,6 +102,7 @@ func TestSaysWhatIsNotHeld(t *testing.T) {
 	}{
 		"free":              {func(s *devicetest.Scene) { s.UnmountOnHost() }, byDeviceName, []string{"is free", "looked at"}},
 		"mounted":           {func(*devicetest.Scene) {}, byDeviceName, []string{"in normal use", "kubelet's own mount namespace"}},
+		"staged alone":      {func(s *devicetest.Scene) { _ = systest.UnmountPath(s.Mount, false) }, byDeviceName, []string{"no pod is seen to use it", "kubelet's own mount namespace for the whole node"}},
 		"an open file":      {func(s *devicetest.Scene) { s.Leak(); s.UnmountOnHost() }, byDeviceName, []string{"is held by", "open file"}},
 		"not there":         {func(*devicetest.Scene) {}, byParameter(device.ParamDevice, "/dev/rbd77"), []string{`there is no device "/dev/rbd77"`}},
 		"no such number":    {func(*devicetest.Scene) {}, byParameter(device.ParamDevice, "4000:7"), []string{`there is no device "4000:7"`}},
