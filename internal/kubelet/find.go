@@ -300,7 +300,22 @@ func (f *Finder) notFoundError(search *kubeletSearch, candidates []candidate, ou
 	case f.PID != 0:
 		return fmt.Errorf("%w: --kubelet-pid=%d is no kubelet that can be used: %s", ErrNotFound, f.PID, all)
 	case len(seen) == 0:
-		return fmt.Errorf("%w: %s: %s", ErrNotFound, f.noKubeletSeen(search), advice)
+		text := "no process is a kubelet"
+		if f.Proc == "" {
+			switch visible, err := sys.ProcVisibility(); {
+			case err != nil || visible == sys.SeesOwn:
+				text = "no process that /proc shows is a kubelet, and it does not show the processes of others"
+			case visible == sys.SeesNamespace:
+				text = "no process that /proc shows is a kubelet, and it shows none outside of this PID namespace"
+			}
+		}
+		if len(search.silent) > 0 {
+			text += fmt.Sprintf("; for %s was waited in vain (%s)", strings.Join(search.silent, ", "), SearchTimeout)
+		}
+		if len(search.skipped) > 0 {
+			text += "; passed over: " + strings.Join(search.skipped[:min(len(search.skipped), maxSkipped)], ", ")
+		}
+		return fmt.Errorf("%w: %s: %s", ErrNotFound, text, advice)
 	case ours > 0:
 		return fmt.Errorf("%w: found several candidates: %s: %s", ErrNotFound, all, advice)
 	case f.PodUID == "":
@@ -311,23 +326,3 @@ func (f *Finder) notFoundError(search *kubeletSearch, candidates []candidate, ou
 
 // maxSkipped bounds the processes that cannot be the kubelet and are named.
 const maxSkipped = 4
-
-// noKubeletSeen says that no kubelet was seen, among which processes.
-func (f *Finder) noKubeletSeen(search *kubeletSearch) string {
-	text := "no process is a kubelet"
-	if f.Proc == "" {
-		switch visible, err := sys.ProcVisibility(); {
-		case err != nil || visible == sys.SeesOwn:
-			text = "no process that /proc shows is a kubelet, and it does not show the processes of others"
-		case visible == sys.SeesNamespace:
-			text = "no process that /proc shows is a kubelet, and it shows none outside of this PID namespace"
-		}
-	}
-	if len(search.silent) > 0 {
-		text += fmt.Sprintf("; for %s was waited in vain (%s)", strings.Join(search.silent, ", "), SearchTimeout)
-	}
-	if len(search.skipped) > 0 {
-		text += "; passed over: " + strings.Join(search.skipped[:min(len(search.skipped), maxSkipped)], ", ")
-	}
-	return text
-}

@@ -102,7 +102,11 @@ func (q Question) includes(at time.Time, early time.Duration) bool {
 // AnalyzeAll says the known facts about several volumes, in their order. It gives no error: a part that could not be looked at
 // is said in a sentence. Facts that the volumes have in common are read, and asked for, once.
 func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit {
-	exits, r, now := make([]Exit, len(questions)), newReading(t), time.Now()
+	exits, now := make([]Exit, len(questions)), time.Now()
+	r := &reading{
+		analyzer: t, killLog: answerMemory[[]oomlog.Kill]{}, listeners: answerMemory[cri.Owner]{}, owners: answerMemory[cri.Owner]{},
+		containers: answerMemory[[]cri.Container]{},
+	}
 	for i, q := range questions {
 		if q.Seen.IsZero() {
 			q.Seen = now
@@ -117,10 +121,20 @@ func (r *reading) analyze(ctx context.Context, q Question) Exit {
 	if !q.Mounted.IsZero() {
 		search.addSentence("the dead file system was mounted at %s", printable.Time(q.Mounted))
 	}
-	search.readKills(ctx)
+	kills, err := search.reading.readLog(ctx)
+	if err != nil {
+		search.addSentence("whether the kernel has killed it for lack of memory is not known: %v", err)
+	}
+	for _, k := range kills {
+		if search.question.includes(k.Time, clockSkew) {
+			search.kills = append(search.kills, k)
+		}
+	}
 	search.findPod(ctx)
 	if search.exit.Pod.UID != "" {
-		records, err := search.reading.runtimeRecords(ctx, search.exit.Pod.UID)
+		records, err := search.reading.containers.getOrAsk(search.exit.Pod.UID, func() ([]cri.Container, error) {
+			return search.reading.analyzer.Runtime.PodRecords(ctx, search.exit.Pod.UID)
+		})
 		if err != nil {
 			search.addSentence("the state of the driver's containers is unknown: %v", err)
 		}
@@ -139,19 +153,6 @@ type exitSearch struct {
 	servingContainerID string // the ID of the container that serves the driver now
 	containerRecords   []cri.Container
 	kills              []oomlog.Kill
-}
-
-// readKills takes those that may be the cause.
-func (s *exitSearch) readKills(ctx context.Context) {
-	kills, err := s.reading.readLog(ctx)
-	if err != nil {
-		s.addSentence("whether the kernel has killed it for lack of memory is not known: %v", err)
-	}
-	for _, k := range kills {
-		if s.question.includes(k.Time, clockSkew) {
-			s.kills = append(s.kills, k)
-		}
-	}
 }
 
 var errNoRuntime = errors.New("no container runtime is known")

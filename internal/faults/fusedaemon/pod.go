@@ -26,11 +26,12 @@ func (s *exitSearch) findPod(ctx context.Context) {
 		s.addSentence("it is not known who serves driver %q: %v", s.question.Driver, err)
 		return
 	}
-	owner, err := s.reading.listeningOwner(ctx, dir)
+	owner, err := s.reading.listeners.getOrAsk(dir, func() (cri.Owner, error) { return s.reading.listeningContainer(ctx, dir) })
 	if err == nil {
 		s.servingContainerID = owner.ContainerID
 		s.setOwner(owner)
-		s.addSentence("driver %q is served by container %q of pod %s", s.question.Driver, owner.Container, qualifiedName(s.exit.Pod))
+		s.addSentence("driver %q is served by container %q of pod %s/%s (UID %s)", s.question.Driver, owner.Container,
+			s.exit.Pod.Namespace, s.exit.Pod.Name, s.exit.Pod.UID)
 		return
 	}
 	s.addSentence("it is not known who serves driver %q now: %v", s.question.Driver, err)
@@ -135,8 +136,4 @@ func podUIDOf(cgroup string) string {
 		inside = inside || name == "kubepods"
 	}
 	return ""
-}
-
-func qualifiedName(p fault.Pod) string {
-	return fmt.Sprintf("%s/%s (UID %s)", p.Namespace, p.Name, p.UID)
 }

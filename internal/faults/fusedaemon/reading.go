@@ -19,13 +19,6 @@ type reading struct {
 	containers answerMemory[[]cri.Container]
 }
 
-func newReading(t *Analyzer) *reading {
-	return &reading{
-		analyzer: t, killLog: answerMemory[[]oomlog.Kill]{}, listeners: answerMemory[cri.Owner]{}, owners: answerMemory[cri.Owner]{},
-		containers: answerMemory[[]cri.Container]{},
-	}
-}
-
 // answerMemory has answers by question.
 type answerMemory[T any] map[string]memorizedAnswer[T]
 
@@ -52,17 +45,7 @@ func (r *reading) readLog(ctx context.Context) ([]oomlog.Kill, error) {
 	return r.killLog.getOrAsk("", func() ([]oomlog.Kill, error) { return read(ctx) })
 }
 
-// listeningOwner returns the container that listens on the socket in a driver's directory.
-func (r *reading) listeningOwner(ctx context.Context, dir string) (cri.Owner, error) {
-	return r.listeners.getOrAsk(dir, func() (cri.Owner, error) { return r.listeningContainer(ctx, dir) })
-}
-
 // containerOwner returns the container that a process in a control group is in, or was.
 func (r *reading) containerOwner(ctx context.Context, cgroup string) (cri.Owner, error) {
 	return r.owners.getOrAsk(cgroup, func() (cri.Owner, error) { return r.analyzer.Runtime.Owner(ctx, cgroup) })
-}
-
-// runtimeRecords lists the runtime's records of a pod.
-func (r *reading) runtimeRecords(ctx context.Context, podUID string) ([]cri.Container, error) {
-	return r.containers.getOrAsk(podUID, func() ([]cri.Container, error) { return r.analyzer.Runtime.PodRecords(ctx, podUID) })
 }

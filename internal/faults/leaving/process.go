@@ -67,41 +67,42 @@ func killedAndWaiting(podUID string) (all []Process, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	procfs.Each(pids, func(pid int, step func()) (Process, error) { return waitingOf(pid, podUID, step) }, func(_ int, p Process, err error) {
+	procfs.Each(pids, func(pid int, step func()) (Process, error) {
+		p := Process{PID: pid}
+		dir := strconv.Itoa(pid)
+		group, err := sys.ReadProc(dir+"/cgroup", nil)
+		if err != nil || !cri.NamesPod(string(group), podUID) {
+			return p, err
+		}
+		tids, err := sys.ProcNumbers(dir + "/task")
+		for _, tid := range tids {
+			step()
+			task := fmt.Sprintf("%s/task/%d", dir, tid)
+			status, err := sys.ReadProc(task+"/status", nil)
+			if err != nil || !killed(string(status)) {
+				continue
+			}
+			where, _ := sys.ReadProc(task+"/wchan", nil) // some kernels have none
+			stack, _ := sys.ReadProc(task+"/stack", nil) // only with the right to read it
+			calls := strings.Join(strings.Fields(string(stack)), " ")
+			p.Waits = strings.Trim(strings.Trim(string(where), "0\n")+": "+calls[:min(len(calls), maxStack)], ": ")
+			if p.Waits == "" {
+				p.Waits = "a place that the kernel does not show"
+			}
+			command, _ := sys.ReadProc(strconv.Itoa(p.PID)+"/comm", nil) // empty: it has ended
+			p.Command = strings.TrimSpace(string(command))
+			if ids := cri.ContainerIDs(string(group)); len(ids) > 0 {
+				p.Container = ids[0]
+			}
+			break
+		}
+		return p, err
+	}, func(_ int, p Process, err error) {
 		if err == nil && p.Waits != "" && len(all) < maxUsers {
 			all = append(all, p)
 		}
 	})
 	return all, nil
-}
-
-// waitingOf is such a process, or one that waits nowhere.
-func waitingOf(pid int, podUID string, step func()) (Process, error) {
-	p := Process{PID: pid}
-	dir := strconv.Itoa(pid)
-	group, err := sys.ReadProc(dir+"/cgroup", nil)
-	if err != nil || !cri.NamesPod(string(group), podUID) {
-		return p, err
-	}
-	tids, err := sys.ProcNumbers(dir + "/task")
-	for _, tid := range tids {
-		step()
-		task := fmt.Sprintf("%s/task/%d", dir, tid)
-		status, err := sys.ReadProc(task+"/status", nil)
-		if err != nil || !killed(string(status)) {
-			continue
-		}
-		where, _ := sys.ReadProc(task+"/wchan", nil) // some kernels have none
-		stack, _ := sys.ReadProc(task+"/stack", nil) // only with the right to read it
-		calls := strings.Join(strings.Fields(string(stack)), " ")
-		p.Waits = strings.Trim(strings.Trim(string(where), "0\n")+": "+calls[:min(len(calls), maxStack)], ": ")
-		if p.Waits == "" {
-			p.Waits = "a place that the kernel does not show"
-		}
-		p.fill(string(group))
-		break
-	}
-	return p, err
 }
 
 // maxStack bounds the text of a stack in the kernel, in bytes.
@@ -123,13 +124,4 @@ func killed(status string) bool {
 		}
 	}
 	return waits && pending
-}
-
-// fill adds the name of a process, and its container by the text of its control group.
-func (p *Process) fill(group string) {
-	command, _ := sys.ReadProc(strconv.Itoa(p.PID)+"/comm", nil) // empty: it has ended
-	p.Command = strings.TrimSpace(string(command))
-	if ids := cri.ContainerIDs(group); len(ids) > 0 {
-		p.Container = ids[0]
-	}
 }

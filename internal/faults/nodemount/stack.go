@@ -227,7 +227,14 @@ func (e *Evidence) Judge(l *kubelet.Layout, podOf func(uid string) *corev1.Pod) 
 		}
 	}
 	if e.Most > 0 && e.Mounts >= e.Most/100*nearLimit {
-		sum.Findings = append(sum.Findings, e.limitFinding())
+		f := fault.Finding{Code: fault.StackedMounts, Evidence: []string{e.limitFact()}, Details: fault.Details{
+			Place: fault.PlaceMountLimit, Path: mountMaxFile, Layers: e.Mounts,
+			Refusal: fault.Refuse(fault.NotProven, "the program that makes so many mounts has to be found and repaired; then fs.mount-max can be raised"),
+		}}
+		for _, s := range e.Stacks[:min(len(e.Stacks), maxPlacesShown)] {
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%d mounts lie on each other at %q", s.Layers, s.Point))
+		}
+		sum.Findings = append(sum.Findings, f)
 	}
 	return sum
 }
@@ -243,18 +250,6 @@ func (e *Evidence) limitFact() string {
 
 // mountMaxFile is the file with the limit.
 const mountMaxFile = "/proc/sys/fs/mount-max"
-
-// limitFinding is the fault of a node with nearly as many mounts as it may have.
-func (e *Evidence) limitFinding() fault.Finding {
-	f := fault.Finding{Code: fault.StackedMounts, Evidence: []string{e.limitFact()}, Details: fault.Details{
-		Place: fault.PlaceMountLimit, Path: mountMaxFile, Layers: e.Mounts,
-		Refusal: fault.Refuse(fault.NotProven, "the program that makes so many mounts has to be found and repaired; then fs.mount-max can be raised"),
-	}}
-	for _, s := range e.Stacks[:min(len(e.Stacks), maxPlacesShown)] {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%d mounts lie on each other at %q", s.Layers, s.Point))
-	}
-	return f
-}
 
 // maxPlacesShown bounds how many places a sentence names.
 const maxPlacesShown = 5

@@ -149,7 +149,15 @@ func (e *Entry) classifyFile(fd *sys.FD, st sys.Stat) {
 		}
 		e.Kind, e.facts.Record = Record, record
 	case isSubPathPath(parts):
-		e.classifyEmptyFile(fd, st)
+		text, err := sys.ReadHead(fd, 1)
+		switch {
+		case err != nil:
+			e.Reason = "it cannot be read: " + err.Error()
+		case len(text) > 0 || st.Nlink != 1:
+			e.Reason = "it has something in it, or several names: the kubelet's is empty and has one"
+		default:
+			e.Kind = SubPath
+		}
 	case isKeyFilePath(parts):
 		if e.Kind = KeyFile; st.Nlink != 1 {
 			e.Kind, e.Reason = Other, fmt.Sprintf("it has %d names, and the kubelet gives it one", st.Nlink)
@@ -173,16 +181,4 @@ func isSubPathPath(parts []string) bool {
 	}
 	n, err := strconv.Atoi(parts[3])
 	return err == nil && n >= 0 && strconv.Itoa(n) == parts[3]
-}
-
-func (e *Entry) classifyEmptyFile(fd *sys.FD, st sys.Stat) {
-	text, err := sys.ReadHead(fd, 1)
-	switch {
-	case err != nil:
-		e.Reason = "it cannot be read: " + err.Error()
-	case len(text) > 0 || st.Nlink != 1:
-		e.Reason = "it has something in it, or several names: the kubelet's is empty and has one"
-	default:
-		e.Kind = SubPath
-	}
 }

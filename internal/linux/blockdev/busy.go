@@ -24,7 +24,21 @@ import (
 // anything. If they find nothing, it need not be free: then EPERM or EACCES comes
 // back.
 func (s Sys) Busy(d Device) (bool, error) {
-	busy, err := callWithin(&deviceCalls, d.callKey(), func() (bool, error) { return s.claimsFail(d) })
+	busy, err := callWithin(&deviceCalls, d.callKey(), func() (bool, error) {
+		// The device is claimed once, and again only if no known holder explains the refusal.
+		fd, err := s.openDevice(d, true)
+		fd.Close()
+		if errors.Is(err, sys.EBUSY) {
+			if s.hasKnownUser(d) {
+				return true, nil
+			}
+			err = s.checkFree(d)
+		}
+		if errors.Is(err, ErrBusy) {
+			return true, nil
+		}
+		return false, err
+	})
 	if errors.Is(err, fs.ErrPermission) && s.hasKnownUser(d) {
 		return true, nil
 	}
@@ -32,22 +46,6 @@ func (s Sys) Busy(d Device) (bool, error) {
 		return false, fmt.Errorf("claim device %q: %w", d.Name, err)
 	}
 	return busy, nil
-}
-
-// claimsFail claims the device once, and again only if no known holder explains the refusal.
-func (s Sys) claimsFail(device Device) (bool, error) {
-	fd, err := s.openDevice(device, true)
-	fd.Close()
-	if errors.Is(err, sys.EBUSY) {
-		if s.hasKnownUser(device) {
-			return true, nil
-		}
-		err = s.checkFree(device)
-	}
-	if errors.Is(err, ErrBusy) {
-		return true, nil
-	}
-	return false, err
 }
 
 // hasKnownUser reports whether sysfs and proc know of anything that keeps it busy.

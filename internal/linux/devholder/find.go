@@ -81,7 +81,19 @@ func (f *Finder) newSearch(d blockdev.Device, all []blockdev.Device) (*holderSea
 			return nil, err
 		}
 	}
-	return search, search.addKernelUsers()
+	users, err := search.sys.Users(search.report.Device)
+	for _, u := range users {
+		holder := Holder{Kind: Swap, Path: u.Path, Detail: u.Evidence}
+		switch u.Kind {
+		case blockdev.Stacked:
+			holder = Holder{Kind: StackedDevice, Path: u.Device.Node(), Detail: u.Evidence}
+		case blockdev.SwapFile:
+			search.markExplained(u.Device.Number)
+		}
+		search.addHolder(holder)
+		search.busyProven = true
+	}
+	return search, err
 }
 
 // collectNumbers finds the numbers that mounts, files and descriptors which hold the
@@ -104,23 +116,6 @@ func (s *holderSearch) collectNumbers() (err error) {
 		}
 	}
 	return nil
-}
-
-// addKernelUsers notes how the kernel itself uses the device.
-func (s *holderSearch) addKernelUsers() error {
-	users, err := s.sys.Users(s.report.Device)
-	for _, u := range users {
-		holder := Holder{Kind: Swap, Path: u.Path, Detail: u.Evidence}
-		switch u.Kind {
-		case blockdev.Stacked:
-			holder = Holder{Kind: StackedDevice, Path: u.Device.Node(), Detail: u.Evidence}
-		case blockdev.SwapFile:
-			s.markExplained(u.Device.Number)
-		}
-		s.addHolder(holder)
-		s.busyProven = true
-	}
-	return err
 }
 
 // searchProcesses looks into every process.

@@ -142,15 +142,6 @@ func (j *job) outputError() error {
 	return j.failed
 }
 
-// count adds to the counts.
-func (j *job) count(more jobCounts) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.tally.Tasks += more.Tasks
-	j.tally.Links += more.Links
-	j.tally.Unread += more.Unread
-}
-
 // takeBuffer returns room for a memory map, which a look that is left behind keeps.
 func (j *job) takeBuffer() (buf []byte) {
 	j.mu.Lock()
@@ -228,7 +219,16 @@ func (s *holderSearch) addLine(line jobOutput, overlays []*searchedOverlay) {
 			s.markExplained(f.Number)
 		}
 	case line.Overlay != nil:
-		s.addLayers(overlays[line.Overlay.Index], line.Overlay)
+		overlay := overlays[line.Overlay.Index]
+		overlay.allLayersFound, overlay.layerUnknown = line.Overlay.Placed, overlay.layerUnknown || line.Overlay.Unclear
+		if line.Overlay.Missing != nil {
+			overlay.missing = string(line.Overlay.Missing)
+		}
+		for _, layer := range line.Overlay.On {
+			s.markExplained(layer.Number)
+			s.addHolder(Holder{Kind: OverlayLayer, Mount: overlay.fs.Mount, Path: overlay.fs.Mount.Point,
+				Detail: "its layer " + string(layer.Name) + " is on the device"})
+		}
 	case line.Stuck != nil:
 		jobs.note(*line.Stuck)
 	case line.Tally != nil:

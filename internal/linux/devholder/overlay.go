@@ -81,19 +81,6 @@ func (s *holderSearch) searchLayers(ctx context.Context, found []*searchedOverla
 	return s.runJob(ctx, order, found)
 }
 
-// addLayers notes the layers of an overlay that were found in one namespace.
-func (s *holderSearch) addLayers(overlay *searchedOverlay, l *overlayLayers) {
-	overlay.allLayersFound, overlay.layerUnknown = l.Placed, overlay.layerUnknown || l.Unclear
-	if l.Missing != nil {
-		overlay.missing = string(l.Missing)
-	}
-	for _, layer := range l.On {
-		s.markExplained(layer.Number)
-		s.addHolder(Holder{Kind: OverlayLayer, Mount: overlay.fs.Mount, Path: overlay.fs.Mount.Point,
-			Detail: "its layer " + string(layer.Name) + " is on the device"})
-	}
-}
-
 // namespacesByOverlays returns the namespaces that overlays are mounted in, those with most
 // of them first.
 func namespacesByOverlays(found []*searchedOverlay) []mountns.Namespace {

@@ -82,20 +82,15 @@ func (j *job) inspectProcesses(ctx context.Context, pids []int, look func(pid in
 		if errors.Is(err, procfs.ErrSilent) && asked.Load() == int64(pid) {
 			_ = j.giveUp(strconv.Itoa(pid)) // outputError is it
 		}
-		j.countFailure(err)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		switch {
+		case errors.Is(err, errUnanswered), errors.Is(err, procfs.ErrSilent):
+			j.tally.Stuck++
+		case err != nil && !procfs.Ended(err):
+			j.tally.Denied++
+		}
 	})
-}
-
-// countFailure counts a process that could not be inspected, or did not answer.
-func (j *job) countFailure(err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	switch {
-	case errors.Is(err, errUnanswered), errors.Is(err, procfs.ErrSilent):
-		j.tally.Stuck++
-	case err != nil && !procfs.Ended(err):
-		j.tally.Denied++
-	}
 }
 
 // link is an open file of a task, by its name below the task's directory.
@@ -115,7 +110,13 @@ const batch = 64
 func (j *job) lookInto(task taskInfo) (program string, err error) {
 	var counted jobCounts
 	counted.Tasks++
-	defer func() { j.count(counted) }()
+	defer func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.tally.Tasks += counted.Tasks
+		j.tally.Links += counted.Links
+		j.tally.Unread += counted.Unread
+	}()
 	for _, l := range fixed {
 		found, err := j.inspectLink(task, l, &counted, func(mask uint32) (sys.Stat, error) { return sys.StatProcPath(task.dir+"/"+l.name, mask) })
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -154,7 +155,18 @@ func (r *replaceOp) attachAndRemove() error {
 func (r *replaceOp) removeReplaced(fd *sys.FD, state State) error {
 	switch {
 	case r.rootUnopenable:
-		return r.detachUnopenable()
+		// The mount is removed whether it is in use or not. Nothing holds its number: who has mounted there again
+		// since may have been given the same.
+		if _, err := r.reopenUnopenable(); err != nil {
+			return err
+		}
+		if err := r.expectNoChildren(); err != nil {
+			return err
+		}
+		if err := r.logCall("umount2", "MNT_DETACH", sys.DetachNamed(r.dir, path.Base(r.id.Point))); err != nil {
+			return r.explainRefusal(err)
+		}
+		return r.verify(errStillMounted)
 	case state.Deleted: // nothing can be mounted on an unlinked root, so that this is exact
 		if err := r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
 			return r.explainRefusal(err)

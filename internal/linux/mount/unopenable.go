@@ -4,10 +4,7 @@
 package mount
 
 import (
-	"path"
-
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // reopenUnopenable is reopenMount for a mount whose root cannot be opened: its server has disowned it, and every lookup
@@ -27,20 +24,4 @@ func (r *replaceOp) reopenUnopenable() (State, error) {
 	r.rootUnopenable, r.mountSource, r.id.UniqueID = true, tableSource{}, 0
 	st := stateOf(m)
 	return st, r.compareIdentity(st)
-}
-
-// detachUnopenable removes a mount that cannot be opened, beneath which the tree is
-// by now, whether it is in use or not. Nothing holds its number: who has mounted
-// there again since may have been given the same.
-func (r *replaceOp) detachUnopenable() error {
-	if _, err := r.reopenUnopenable(); err != nil {
-		return err
-	}
-	if err := r.expectNoChildren(); err != nil {
-		return err
-	}
-	if err := r.logCall("umount2", "MNT_DETACH", sys.DetachNamed(r.dir, path.Base(r.id.Point))); err != nil {
-		return r.explainRefusal(err)
-	}
-	return r.verify(errStillMounted)
 }
