@@ -41,10 +41,44 @@
   const lost = () => {
     note.textContent = "✗ " + note.dataset.lost + " " + new Date().toLocaleTimeString();
   };
-  const events = new EventSource("/events");
-  events.onopen = () => {
-    note.textContent = "● " + note.dataset.live;
+  // Browsers keep few connections to a host, so one page alone listens to the server, and lets the others know.
+  const channel = new BroadcastChannel("kubediag");
+  let listens = false;
+  let state = "";
+  const show = (message) => {
+    if (message === "live") {
+      note.textContent = "● " + note.dataset.live;
+    } else if (message === "lost") {
+      lost();
+    } else if (message === "changed") {
+      refresh();
+    }
   };
-  events.onmessage = refresh;
-  events.onerror = lost;
+  const report = (message) => {
+    state = message === "changed" ? state : message;
+    show(message);
+    channel.postMessage(message);
+  };
+  channel.onmessage = ({ data }) => {
+    if (data !== "hello") {
+      show(data);
+    } else if (listens) {
+      channel.postMessage(state);
+    }
+  };
+  channel.postMessage("hello");
+  navigator.locks.request("kubediag", () => new Promise(() => {
+    listens = true;
+    let missed = performance.now() > 3000; // another page has listened until now
+    const events = new EventSource("/events");
+    events.onopen = () => {
+      report("live");
+      if (missed) {
+        report("changed");
+      }
+      missed = true;
+    };
+    events.onmessage = () => report("changed");
+    events.onerror = () => report("lost");
+  }));
 })();

@@ -30,7 +30,7 @@ const maxSteps = 60
 const (
 	stepWidth    = 232
 	stepHeight   = 52
-	stepDistance = 28
+	stepDistance = 40
 	stepColumn   = 22 // characters of a name in a line
 )
 

@@ -256,7 +256,10 @@ func placeText(namespace string) string {
 // addFaults groups the faults by their likely cause.
 func (r *statusReport) addFaults(items []v1.MountFault) {
 	for i := range items {
-		r.faults = append(r.faults, &items[i])
+		f := &items[i]
+		f.Status.Evidence, f.Status.Commands, f.Status.Plan = nil, nil, "" // the report is kept, and has none of it
+		f.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: f.Name}
+		r.faults = append(r.faults, f)
 	}
 	slices.SortFunc(r.faults, compareFaults)
 	pod := func(f *v1.MountFault) string {

@@ -11,11 +11,14 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -30,6 +33,9 @@ const (
 	changeInterval = 250 * time.Millisecond
 	keepAlive      = 20 * time.Second
 )
+
+// memoryGoal is the memory from which on the server collects garbage more often: lists of large clusters come and go.
+const memoryGoal = 32 << 20
 
 // maxHeaderBytes bounds the head of a request.
 const maxHeaderBytes = 16 << 10
@@ -76,6 +82,7 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 		}
 		start = path.Join("/pod", apiClient.namespace, name)
 	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryGoal))
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", o.port))
@@ -215,6 +222,18 @@ func (s *pageServer) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// dropContents frees all of an object but the fields by which the watcher knows it and its changes.
+func dropContents(o runtime.Object) {
+	of := metadata(o)
+	kept := metav1.ObjectMeta{UID: of.GetUID(), ResourceVersion: of.GetResourceVersion()}
+	switch of := o.(type) {
+	case *v1.MountFault:
+		*of = v1.MountFault{ObjectMeta: kept}
+	case *v1.Diagnosis:
+		*of = v1.Diagnosis{ObjectMeta: kept}
+	}
+}
+
 // followChanges reports changes of faults and Diagnoses to all pages, until ctx ends. If the user may not watch, it reports now and then.
 func (s *pageServer) followChanges(ctx context.Context) {
 	changes := make(chan struct{}, 1)
@@ -232,7 +251,8 @@ func (s *pageServer) followChanges(ctx context.Context) {
 				server: s.api.server, newList: list, options: []ctrlclient.ListOption{ctrlclient.InNamespace(s.namespace)},
 				connectionLost: func(error) { changed() },
 			}
-			_ = w.followChanges(ctx, func(objectChange) error { // an error is that of a right: the page names it
+			_ = w.followChanges(ctx, func(now objectChange) error { // an error is that of a right: the page names it
+				dropContents(now.object)
 				changed()
 				return nil
 			})
