@@ -121,9 +121,10 @@ test-unit test-api test-kernel test-kernels test-ceph test-cluster test-release 
 	@$(TIER) $(@:test-%=%)
 
 .PHONY: test-ui
-test-ui: ## Look at the pages with Debian's chromium, with pictures in bin/ui; no part of make test
-	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core fonts-wqy-microhei
+test-ui: ## Look at the pages with Debian's chromium and axe-core, with pictures in bin/ui; no part of make test
+	@command -v chromium >/dev/null && command -v npm >/dev/null || apt-get install -y --no-install-recommends chromium npm fonts-dejavu-core fonts-wqy-microhei
 	@mkdir -p bin/ui
+	@test -e bin/ui/node_modules/axe-core/axe.min.js || npm install --prefix bin/ui --no-save --no-audit --no-fund axe-core@4.11.0
 	cd test/ui && go test -count=1 ./...
 
 .PHONY: bench

@@ -119,18 +119,58 @@ func (a *fakeAPI) diagnose(r *http.Request) object {
 	return d
 }
 
-// watch ends when something changes: then its client lists again.
+// watch sends the changes of a kind, as an API server does. A client whose list is not the newest has to list again.
 func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
-	changed := a.changed
-	a.mu.Unlock()
-	defer a.mu.Lock()
-	w.WriteHeader(http.StatusOK)
-	w.(http.Flusher).Flush()
-	select {
-	case <-r.Context().Done():
-	case <-changed:
-		fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`)
+	stream := http.NewResponseController(w)
+	send := func(kind string, o object) { _ = json.NewEncoder(w).Encode(object{"type": kind, "object": o}) } // the client may have gone
+	list := func() []object {
+		if strings.HasSuffix(r.URL.Path, "/mountfaults") {
+			return a.faults
+		}
+		return a.diagnoses
 	}
+	known := byUID(list())
+	w.WriteHeader(http.StatusOK)
+	if from := r.URL.Query().Get("resourceVersion"); from != fmt.Sprint(a.version) {
+		send("ERROR", object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410})
+		return
+	}
+	for {
+		changed := a.changed
+		a.mu.Unlock()
+		_ = stream.Flush()
+		select {
+		case <-r.Context().Done():
+		case <-changed:
+		}
+		a.mu.Lock()
+		if r.Context().Err() != nil {
+			return
+		}
+		now := byUID(list())
+		for uid, o := range now {
+			if before, ok := known[uid]; !ok {
+				send("ADDED", o)
+			} else if before["metadata"].(object)["resourceVersion"] != o["metadata"].(object)["resourceVersion"] {
+				send("MODIFIED", o)
+			}
+		}
+		for uid, o := range known {
+			if now[uid] == nil {
+				send("DELETED", o)
+			}
+		}
+		known = now
+	}
+}
+
+// byUID has objects by their UIDs.
+func byUID(list []object) map[string]object {
+	found := map[string]object{}
+	for _, o := range list {
+		found[fmt.Sprint(o["metadata"].(object)["uid"])] = o
+	}
+	return found
 }
 
 // mountFault is a fault of a pod.

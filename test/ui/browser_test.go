@@ -44,6 +44,7 @@ var plugin = sync.OnceValues(func() (string, error) {
 type site struct {
 	api     *fakeAPI
 	origin  string
+	pid     int // of the server of pages
 	browser context.Context
 	// complaints are errors of scripts, violations of the policy and dialogs.
 	mu         sync.Mutex
@@ -57,6 +58,14 @@ func newAPI(t *testing.T) (*fakeAPI, *httptest.Server) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { api.change(func() {}) }) // ends its watches
 	return api, server
+}
+
+// serve serves another site, and returns its address.
+func serve(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // newSite serves pages in a language and opens the first one.
@@ -79,6 +88,7 @@ func newSite(t *testing.T, language string) *site {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s.pid = cmd.Process.Pid
 	t.Cleanup(func() {
 		stop()
 		_ = cmd.Wait() // it was interrupted
@@ -196,9 +206,10 @@ func TestPages(t *testing.T) {
 			"nodes": "/nodes", "node": "/node/worker-1", "approve": "/approve", "policies": "/policies", "triggers": "/triggers"} {
 			s.run(t, chromedp.Navigate(s.origin+address), chromedp.WaitVisible("main"))
 			for _, scheme := range []string{"light", "dark"} {
-				for _, width := range []int{400, 1280, 2560} {
+				for _, width := range []int{400, 2560, 1280} {
 					s.shoot(t, language+"-"+name, scheme, width)
 				}
+				s.checkAccess(t, language+"-"+name+"-"+scheme)
 			}
 			want := map[string][]string{
 				"now": {"StaleSubPath", `\u202e`, "stale-subpaths"}, "fault": {"csi.example.com"}, "pod": {"StaleSubPath"}, "diagnosis": {"auto-recover", "Unmount"},
