@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ type fakeAPI struct {
 	version           int
 	faults, diagnoses []object
 	changed           chan struct{} // is closed when something changes
+	only              string        // the one namespace that the user may read; empty: all
 	asked             []string      // requests that change something
 }
 
@@ -48,6 +50,11 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer object
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	name := parts[len(parts)-1]
+	if a.only != "" && !strings.Contains(r.URL.Path, "/namespaces/"+a.only+"/") {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"dev cannot list %s","code":403}`, name)
+		return
+	}
 	switch {
 	case r.Method != http.MethodGet && name == "selfsubjectreviews":
 		answer = object{"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "status": object{"userInfo": object{"username": "anna"}}}
@@ -60,9 +67,9 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.watch(w, r)
 		return
 	case name == "mountfaults":
-		answer = list("MountFaultList", a.faults)
+		answer = list("MountFaultList", inNamespace(parts, a.faults))
 	case name == "diagnoses":
-		answer = list("DiagnosisList", a.diagnoses)
+		answer = list("DiagnosisList", inNamespace(parts, a.diagnoses))
 	case name == "recoverypolicies":
 		answer = list("RecoveryPolicyList", []object{{"metadata": object{"name": "stale-subpaths"}, "spec": object{"mode": "Automatic", "paused": true}}})
 	case name == "leases":
@@ -234,4 +241,15 @@ func podWithVolumes(name string) object {
 		"volumes":    []object{{"name": "conf", "configMap": object{"name": "conf"}}, {"name": "tmp", "emptyDir": object{}}},
 		"containers": []object{{"name": "nginx", "volumeMounts": []object{{"name": "conf", "mountPath": "/etc/nginx/nginx.conf", "subPath": "nginx.conf"}}}},
 	}}
+}
+
+// inNamespace are the objects of the namespace that the parts of a path name; all if they name none.
+func inNamespace(parts []string, list []object) (found []object) {
+	at := slices.Index(parts, "namespaces")
+	for _, o := range list {
+		if at < 0 || o["metadata"].(object)["namespace"] == parts[at+1] {
+			found = append(found, o)
+		}
+	}
+	return found
 }

@@ -43,6 +43,7 @@ var plugin = sync.OnceValues(func() (string, error) {
 // site is a served site, its API server and a browser on it.
 type site struct {
 	api     *fakeAPI
+	server  *httptest.Server // of api
 	origin  string
 	pid     int // of the server of pages
 	browser context.Context
@@ -69,17 +70,16 @@ func serve(t *testing.T, handler http.Handler) string {
 }
 
 // newSite serves pages in a language and opens the first one.
-func newSite(t *testing.T, language string) *site {
+func newSite(t *testing.T, language string, flags ...string) *site {
 	t.Helper()
 	program, err := plugin()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &site{}
-	var server *httptest.Server
-	s.api, server = newAPI(t)
+	s.api, s.server = newAPI(t)
 	ctx, stop := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, program, "ui", "--server="+server.URL, "--lang="+language)
+	cmd := exec.CommandContext(ctx, program, append([]string{"ui", "--server=" + s.server.URL, "--lang=" + language}, flags...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.StdoutPipe()
 	if err != nil {
