@@ -147,7 +147,7 @@ func TestFileSystemsThatStay(t *testing.T) {
 		"peers":                   {[]string{"shared"}, nil, "an unmount would spread"},
 		"the kubelet's again": {[]string{"exporter"}, func(t *testing.T, w *heldScene) {
 			w.mountAgain(t)
-		}, "in normal use"},
+		}, "no pod is seen to use it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFileSystemScene(t, "tmpfs", c.mode[0], c.mode[1:]...)
