@@ -86,6 +86,7 @@ func (g *Graph) checkNodes() []*orderError {
 func (g *Graph) checkEdges() []*orderError {
 	var problems []*orderError
 	g.before = make([][]int, len(g.nodes))
+	last := slices.Repeat([]int{-1}, len(g.nodes)) // the node from which an edge to the node of an id came last
 	for i, n := range g.nodes {
 		for j, id := range n.To {
 			problem := ""
@@ -96,8 +97,11 @@ func (g *Graph) checkEdges() []*orderError {
 				problem = "leads to the node itself"
 			case id == 0:
 				problem = "leads back to node 0"
-			case slices.Contains(n.To[:j], id):
+			case last[id] == i:
 				problem = "is listed twice"
+			}
+			if g.has(id) {
+				last[id] = i
 			}
 			if problem != "" {
 				problems = append(problems, &orderError{i, fmt.Sprintf("to[%d]", j), id, problem})

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 // decode makes a small graph of bytes: the number of nodes, then for each its id and a bit for each edge.
@@ -152,4 +154,41 @@ func checkNext(t *testing.T, g *Graph, paths [][]int32, failed func(int32) bool)
 	if ok != (at >= 0) || ok && !slices.Equal(got, paths[at]) {
 		t.Fatalf("next is %v, %v, want path %d of %v", got, ok, at, paths)
 	}
+}
+
+// FuzzGraphGrows holds that no graph within the bounds makes work that grows with the square of its nodes and edges: a chain, a fan, layers, cycles, and
+// edges that are listed twice. shape says which edges each node has.
+func FuzzGraphGrows(f *testing.F) {
+	for _, shape := range [][]byte{{1}, {1, 2}, {1, 1}, {0}, {255}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {2}, {1, 254}} {
+		for _, fan := range []uint16{0, 1, 9} {
+			f.Add(shape, fan)
+		}
+	}
+	f.Fuzz(func(t *testing.T, shape []byte, fan uint16) {
+		growthtest.Check(t, MaxNodes/4, func(n int) func() {
+			nodes := make([]Node, n)
+			for i := range nodes {
+				nodes[i] = Node{ID: int32(i), Operation: "o"}
+				for _, by := range shape[:min(len(shape), 9)] {
+					nodes[i].To = append(nodes[i].To, int32(i)+int32(int8(by)))
+				}
+			}
+			nodes[0].Operation = ""
+			for i := range int(fan) * n {
+				nodes[0].To = append(nodes[0].To, int32(1+i%n))
+			}
+			return func() {
+				g, err := New(nodes)
+				if err != nil {
+					return
+				}
+				paths := g.Paths(100)
+				for _, p := range paths {
+					g.PathIndex(p)
+				}
+				g.Next(func(id int32) bool { return id%3 == 1 })
+				g.Hash()
+			}
+		})
+	})
 }

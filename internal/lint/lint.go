@@ -84,7 +84,7 @@ type Options struct {
 	// KubeletRoot is the kubelets' root directory; empty: /var/lib/kubelet.
 	KubeletRoot string
 	// MountDirs are directories of the host in which containers of other workloads mount file systems, see MountDirs.
-	MountDirs []string
+	MountDirs HostDirs
 	// Immutable reports whether a ConfigMap or Secret never changes. It is called only for those that are mounted with a
 	// subPath. nil: all may change.
 	Immutable func(Content) bool

@@ -204,7 +204,7 @@ func TestPropagation(t *testing.T) {
 			t.Parallel()
 			spec := pod(t, "volumes:\n- {name: v, hostPath: {path: "+c.path+"}}\ncontainers:\n- name: c\n  volumeMounts:\n  - {name: v, "+c.mount+"}\n")
 			var got []Rule
-			for _, f := range Check("DaemonSet", "", "p", spec, Options{MountDirs: []string{"/mnt/s3"}}) {
+			for _, f := range Check("DaemonSet", "", "p", spec, Options{MountDirs: hostDirs("/mnt/s3")}) {
 				got = append(got, f.Rule)
 			}
 			if c.want == "" && len(got) > 0 || c.want != "" && !slices.Equal(got, []Rule{c.want}) {

@@ -37,10 +37,12 @@ func MountDirs(spec *corev1.PodSpec) []string {
 		volumes[v.Name] = v
 	}
 	var dirs []string
+	seen := map[string]bool{}
 	for _, of := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, m := range of.VolumeMounts {
 			v := volumes[m.Name]
-			if dir := hostDir(v, m); dir != "" && fills(v, m) && !slices.Contains(dirs, dir) {
+			if dir := hostDir(v, m); dir != "" && fills(v, m) && !seen[dir] {
+				seen[dir] = true
 				dirs = append(dirs, dir)
 			}
 		}
@@ -114,9 +116,9 @@ func (c *check) copies(mounting container, m corev1.VolumeMount) (rule Rule, why
 			"HostToContainer: it keeps a copy of every volume that is mounted there when it starts, and their devices cannot be detached",
 			mounting.name, dir)
 	}
-	if i := slices.IndexFunc(c.options.MountDirs, func(d string) bool { return overlaps(dir, path.Clean(d)) }); i >= 0 {
+	if mounted, ok := c.options.MountDirs.overlapping(dir); ok {
 		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and another workload mounts file systems in %q, without "+
-			"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, dir, c.options.MountDirs[i])
+			"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, dir, mounted)
 	}
 	if i := slices.IndexFunc(driverDirs, func(d string) bool { return inside(dir, d) }); i >= 0 {
 		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and FUSE drivers mount in %q, without mountPropagation "+

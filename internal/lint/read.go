@@ -94,7 +94,7 @@ func (m *Manifests) Read(file string, r io.Reader) error {
 func (m *Manifests) Check(o Options) []Located {
 	o.Immutable = func(c Content) bool { return m.immutable[c] }
 	for _, w := range m.Workloads {
-		o.MountDirs = append(o.MountDirs, MountDirs(w.Spec)...)
+		o.MountDirs.Add(MountDirs(w.Spec)...)
 	}
 	var all []Located
 	for _, w := range m.Workloads {

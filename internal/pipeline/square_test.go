@@ -4,8 +4,13 @@
 package pipeline
 
 import (
+	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
+
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 // TestRepairsGrowWithTheBinds: eight times as many binds of a pod cost a Diagnosis eight times the memory, give or take, and not 64 times: a tenant
@@ -37,4 +42,42 @@ func workOf(t *testing.T, binds uint64) uint64 {
 		t.Fatalf("%d of %d binds were repaired", done, binds)
 	}
 	return after.TotalAlloc - before.TotalAlloc
+}
+
+// FuzzJournalGrows holds that a journal makes no work that grows with the square of its records, of any kind. One that has only the first of them
+// right is read as far as that.
+func FuzzJournalGrows(f *testing.F) {
+	const plan = `"kind":"plan","node":1,"boot":"b","plan":{"actions":[{"kind":"Unmount","target":"x"}]}`
+	for _, part := range []string{
+		`"kind":"attempt","node":1`, `"kind":"retry","node":1,"reason":"r"`, `"kind":"apply","node":1`, `"kind":"applied","node":1,"reason":"r","calls":[{},{}]`,
+		`"kind":"verify","node":1`, `"kind":"plan","node":1,"boot":"b#","plan":{"actions":[{"kind":"Unmount","target":"x"},{"kind":"Unmount","target":"y"}]}`,
+		`"kind":"done","node":1,"findings":[{"code":"a"},{"code":"b"}]`, `"kind":"end"`, `"kind":"`, "",
+	} {
+		f.Add(plan, part)
+	}
+	f.Fuzz(func(t *testing.T, first, part string) {
+		growthtest.Check(t, 500, func(n int) func() {
+			dir := t.TempDir()
+			r, j := newRunner(t, dir), newJob(t, nil, gives("a", "1"))
+			var text strings.Builder
+			add := func(seq int, body string) {
+				line := fmt.Sprintf(`{"seq":%d,"time":"2026-11-21T00:00:00Z",%s}`, seq, strings.ReplaceAll(strings.ReplaceAll(body, "#", fmt.Sprint(seq)), "\n", ""))
+				text.WriteString(checksum([]byte(line)) + line + "\n")
+			}
+			add(1, fmt.Sprintf(`"kind":"begin","begin":{"version":%d,"uid":"uid-1","graph":%q}`, journalVersion, j.Graph.Hash()))
+			add(2, `"kind":"attempt","node":1`)
+			add(3, first)
+			for i := range n {
+				add(i+4, part)
+			}
+			if err := os.WriteFile(journalPath(dir), []byte(text.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if opened, _, err := r.openJournal(j); err == nil {
+					opened.close()
+				}
+			}
+		})
+	})
 }

@@ -137,7 +137,7 @@ func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 		workloads = append(workloads, found...)
 	}
 	for _, w := range workloads {
-		options.MountDirs = append(options.MountDirs, lint.MountDirs(w.spec)...)
+		options.MountDirs.Add(lint.MountDirs(w.spec)...)
 	}
 	l.immutable, l.unread = map[lint.Content]bool{}, map[string]error{}
 	options.Immutable = func(of lint.Content) bool { return l.isImmutable(ctx, of) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 func TestParse(t *testing.T) {
@@ -107,5 +108,23 @@ func FuzzLatest(f *testing.F) {
 		if due := s.Latest(last, now); due.After(now) {
 			t.Errorf("due at %s, which is after %s", due, now)
 		}
+	})
+}
+
+// FuzzScheduleGrows holds that no schedule makes work that grows with the square of its length.
+func FuzzScheduleGrows(f *testing.F) {
+	for _, part := range []string{"1,", "*/1,", "0-59/2,", "MON,", "* ", "TZ=", "@every 1h", "1h", "/", "-", "?", "0"} {
+		for _, around := range []string{"", "* * * * ", "TZ=UTC ", "@every "} {
+			f.Add(around, part, "")
+			f.Add(around, part, "1 * * * *")
+		}
+	}
+	f.Fuzz(func(t *testing.T, before, part, after string) {
+		growthtest.Text(t, 1<<13, part, func(text string) {
+			s, err := Parse(&v1.CronTemplate{Schedule: before + text + after})
+			if err == nil {
+				s.Latest(time.Unix(1_000_000_000, 0), time.Unix(1_100_000_000, 0))
+			}
+		})
 	})
 }
