@@ -10,12 +10,14 @@ import "slices"
 type Turns[T any] struct {
 	length int
 	ring   []*line[T] // the namespace whose turn it is comes first
+	lines  map[string]*line[T]
 }
 
 // line has the items of a namespace.
 type line[T any] struct {
 	namespace string
 	ring      []*podLine[T] // the pod whose turn it is comes first
+	lines     map[string]*podLine[T]
 }
 
 type podLine[T any] struct {
@@ -32,19 +34,20 @@ func (t *Turns[T]) Namespaces() int { return len(t.ring) }
 // Push adds an item.
 func (t *Turns[T]) Push(o Owner, item T) {
 	t.length++
-	i := slices.IndexFunc(t.ring, func(l *line[T]) bool { return l.namespace == o.Namespace })
-	if i < 0 {
-		i = len(t.ring)
-		t.ring = append(t.ring, &line[T]{namespace: o.Namespace})
-	}
-	l := t.ring[i]
-	for _, p := range l.ring {
-		if p.pod == o.Pod {
-			p.items = append(p.items, item)
-			return
+	l := t.lines[o.Namespace]
+	if l == nil {
+		l = &line[T]{namespace: o.Namespace, lines: map[string]*podLine[T]{}}
+		if t.lines == nil {
+			t.lines = map[string]*line[T]{}
 		}
+		t.lines[o.Namespace], t.ring = l, append(t.ring, l)
 	}
-	l.ring = append(l.ring, &podLine[T]{pod: o.Pod, items: []T{item}})
+	p := l.lines[o.Pod]
+	if p == nil {
+		p = &podLine[T]{pod: o.Pod}
+		l.lines[o.Pod], l.ring = p, append(l.ring, p)
+	}
+	p.items = append(p.items, item)
 }
 
 // Pop takes out the item whose turn it is, of the namespaces that may have one. nil: all may.
@@ -66,10 +69,18 @@ func (t *Turns[T]) PopOwner(may func(namespace string) bool) (owner Owner, item 
 	l.ring = l.ring[1:]
 	if len(p.items) > 0 {
 		l.ring = append(l.ring, p)
+	} else {
+		delete(l.lines, p.pod)
 	}
-	t.ring = slices.Delete(t.ring, i, i+1)
+	if i == 0 {
+		t.ring = t.ring[1:]
+	} else {
+		t.ring = slices.Delete(t.ring, i, i+1)
+	}
 	if len(l.ring) > 0 {
 		t.ring = append(t.ring, l)
+	} else {
+		delete(t.lines, l.namespace)
 	}
 	t.length--
 	return owner, item, true

@@ -5,9 +5,12 @@ package share
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/test/growthtest"
 )
 
 // owner is the owner of an item, whose name begins with the namespace and the pod.
@@ -101,5 +104,29 @@ func TestRounds(t *testing.T) {
 	}
 	if got := Rounds(nil, func(o Owner) Owner { return o }); len(got) != 0 {
 		t.Errorf("rounds %v of nothing", got)
+	}
+}
+
+// TestTurnsOfMany holds that a queue makes no work that grows with the square of its length: of many pods of one namespace, which
+// need not exist, or of many namespaces.
+func TestTurnsOfMany(t *testing.T) {
+	for name, of := range map[string]func(i int) Owner{
+		"pods":       func(i int) Owner { return Owner{"tenant", strconv.Itoa(i)} },
+		"namespaces": func(i int) Owner { return Owner{strconv.Itoa(i), "pod"} },
+		"both":       func(i int) Owner { return Owner{strconv.Itoa(i % 200), strconv.Itoa(i)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			growthtest.Check(t, 4_000, func(n int) func() {
+				items := make([]Owner, n)
+				for i := range items {
+					items[i] = of(i)
+				}
+				return func() {
+					if got := InTurns(items, func(o Owner) Owner { return o }); len(got) != n {
+						t.Errorf("%d of %d", len(got), n)
+					}
+				}
+			})
+		})
 	}
 }
