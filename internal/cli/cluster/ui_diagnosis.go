@@ -234,10 +234,10 @@ func provenText(d *v1.Diagnosis, code string) string {
 			}
 		}
 	}
-	switch {
-	case same == 0:
+	switch same {
+	case 0:
 		return ""
-	case same == healed:
+	case healed:
 		return "; " + code + ": proven healed by another look"
 	}
 	return fmt.Sprintf("; %s: %d of %d proven healed", code, healed, same)
