@@ -197,36 +197,42 @@ func (n *realNode) leasesUnderThePolicy(t *testing.T) {
 		return nil
 	})
 	slot := func(at time.Time) string { return fmt.Sprintf("kubediag-slot-0123456789abcdef-%d-7", at.UnixMilli()) }
+	slotOf := func(at time.Time) *coordinationv1.Lease {
+		l := n.leaseOf(slot(at), "n1")
+		l.Labels = map[string]string{v1.LabelRepairSlot: "0123456789abcdef"}
+		return l
+	}
 	now, long := time.Now(), strings.Repeat("long.", 20)+"n"
 	for what, tc := range map[string]struct {
 		lease   *coordinationv1.Lease
 		by      client.Client
 		refused string
 	}{
-		"its own":               {n.leaseOf("kubediag-agent-n1", "n1"), one, ""},
-		"of a long name":        {n.leaseOf(v1.AgentLeaseName(long), long), onNode(t, n.config, long), ""},
-		"of another":            {n.leaseOf("kubediag-agent-n2", "n2"), one, "the agent of node n1 writes the Leases of that node only"},
-		"the name of another":   {n.leaseOf("kubediag-agent-n2", "n1"), one, "writes its own Lease and slots"},
-		"of the manager":        {n.leaseOf("kubediag-manager", "n1"), one, "writes its own Lease and slots"},
-		"no node in the token":  {n.leaseOf("kubediag-agent-n1", "n1"), none, "names no node"},
-		"a slot":                {n.leaseOf(slot(now), "n1"), one, ""},
-		"a slot that began":     {n.leaseOf(slot(now.Add(-time.Hour)), "n1"), one, ""},
-		"a slot of another":     {n.leaseOf(slot(now), "n2"), one, "of that node only"},
-		"a slot to come":        {n.leaseOf(slot(now.Add(time.Hour)), "n1"), one, "takes slots of the present period only"},
-		"a slot of 2099":        {n.leaseOf(slot(now.AddDate(73, 0, 0)), "n1"), one, "takes slots of the present period only"},
-		"a slot without a time": {n.leaseOf("kubediag-slot-0123456789abcdef-x-7", "n1"), one, "writes its own Lease and slots"},
+		"its own":                {n.leaseOf("kubediag-agent-n1", "n1"), one, ""},
+		"of a long name":         {n.leaseOf(v1.AgentLeaseName(long), long), onNode(t, n.config, long), ""},
+		"of another":             {n.leaseOf("kubediag-agent-n2", "n2"), one, "the agent of node n1 writes the Leases of that node only"},
+		"the name of another":    {n.leaseOf("kubediag-agent-n2", "n1"), one, "writes its own Lease and slots"},
+		"of the manager":         {n.leaseOf("kubediag-manager", "n1"), one, "writes its own Lease and slots"},
+		"no node in the token":   {n.leaseOf("kubediag-agent-n1", "n1"), none, "names no node"},
+		"a slot":                 {slotOf(now), one, ""},
+		"a slot that began":      {slotOf(now.Add(-time.Hour)), one, ""},
+		"a slot that would stay": {n.leaseOf(slot(now), "n1"), one, "by which the manager finds and deletes it"},
+		"a slot of another":      {n.leaseOf(slot(now), "n2"), one, "of that node only"},
+		"a slot to come":         {n.leaseOf(slot(now.Add(time.Hour)), "n1"), one, "takes slots of the present period only"},
+		"a slot of 2099":         {n.leaseOf(slot(now.AddDate(73, 0, 0)), "n1"), one, "takes slots of the present period only"},
+		"a slot without a time":  {n.leaseOf("kubediag-slot-0123456789abcdef-x-7", "n1"), one, "writes its own Lease and slots"},
 		"annotations": {func() *coordinationv1.Lease {
-			l := n.leaseOf(slot(now), "n1")
+			l := slotOf(now)
 			l.Annotations = map[string]string{"a": strings.Repeat("x", 200<<10)}
 			return l
 		}(), one, "metadata.annotations"},
 		"labels": {func() *coordinationv1.Lease {
-			l := n.leaseOf(slot(now), "n1")
-			l.Labels = map[string]string{"a": "", "b": "", "c": ""}
+			l := slotOf(now)
+			l.Labels = map[string]string{"a": "", "b": "", v1.LabelRepairSlot: ""}
 			return l
 		}(), one, "at most two labels"},
 		"finalizers": {func() *coordinationv1.Lease {
-			l := n.leaseOf(slot(now), "n1")
+			l := slotOf(now)
 			l.Finalizers = []string{"a/b", "a/c"}
 			return l
 		}(), one, "at most two labels"},

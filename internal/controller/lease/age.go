@@ -4,8 +4,11 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -36,10 +39,14 @@ var (
 
 func init() { metrics.Registry.MustRegister(leaseAges) }
 
+// maxAges is how many nodes have an age at most. It is more than Kubernetes supports.
+const maxAges = 20_000
+
 // leaseRenewal is the last renewal of a Lease.
 type leaseRenewal struct {
 	renewed time.Time // by the clock of the agent, which may be wrong
 	seen    time.Time // when that was new, by our clock
+	made    time.Time // by the clock of the API server
 }
 
 // Ages measures how old the Leases of the agents are. It keeps no cache: the Leases of a large cluster change hundreds
@@ -83,10 +90,11 @@ func (a *Ages) measureAll(ctx context.Context) error {
 			at := renewTime(l, now)
 			was, known := a.nodes[node]
 			if !known || !was.renewed.Equal(at) {
-				was = leaseRenewal{renewed: at, seen: now}
+				was = leaseRenewal{renewed: at, seen: now, made: l.CreationTimestamp.Time}
 			}
 			found[node] = was
 		}
+		dropNewest(found, maxAges)
 	}, client.InNamespace(a.Namespace), client.HasLabels{v1.LabelAgent})
 	if err != nil {
 		return fmt.Errorf("listing leases in namespace %q: %w", a.Namespace, err)
@@ -101,4 +109,18 @@ func (a *Ages) measureAll(ctx context.Context) error {
 	}
 	a.nodes = found
 	return nil
+}
+
+// dropNewest leaves the renewals of so many Leases, those that were made first. A taken-over agent can make Leases for any number of names, where no
+// policy compares them, and none of them takes the place of a node that was there before.
+func dropNewest(found map[string]leaseRenewal, most int) {
+	if len(found) <= most {
+		return
+	}
+	names := slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+		return cmp.Or(found[a].made.Compare(found[b].made), cmp.Compare(a, b))
+	})
+	for _, name := range names[most:] {
+		delete(found, name)
+	}
 }

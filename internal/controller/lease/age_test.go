@@ -4,6 +4,7 @@
 package lease
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -87,5 +88,24 @@ func TestAges(t *testing.T) {
 	step("one is gone", map[string]float64{"live": 120})
 	if !a.NeedLeaderElection() {
 		t.Error("every manager exposes the ages")
+	}
+}
+
+// TestAgesAreBounded holds that Leases which an agent makes for names of its own take no place of a node that was there before.
+func TestAgesAreBounded(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	found := map[string]leaseRenewal{"z": {made: noon}, "y": {made: noon.Add(time.Hour)}}
+	for i := range 100 {
+		found[fmt.Sprint("forged-", i)] = leaseRenewal{made: noon.Add(2 * time.Hour)}
+	}
+	dropNewest(found, 10)
+	_, first := found["z"]
+	_, second := found["y"]
+	if len(found) != 10 || !first || !second {
+		t.Errorf("%d are left, of the nodes %v and %v", len(found), first, second)
+	}
+	if dropNewest(found, 10); len(found) != 10 {
+		t.Errorf("%d are left", len(found))
 	}
 }

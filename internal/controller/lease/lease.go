@@ -30,6 +30,9 @@ const (
 	leaseRetention = time.Hour
 	// slotRetention is the time that a slot of a budget stays after its period.
 	slotRetention = 5 * time.Minute
+	// maxErrors is how many Leases cannot be deleted before a pass ends: the next one deletes the rest. A taken-over agent can make any number of
+	// them.
+	maxErrors = 10
 	// maxPeriod is the longest period that a RecoveryPolicy can have.
 	maxPeriod = time.Duration(v1.MaxAtOnce) * time.Hour
 )
@@ -64,8 +67,10 @@ func (s *Sweeper) deleteOldLeases(ctx context.Context) error {
 	var errs []error
 	err := kubeclient.EachPage(ctx, s.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
 		for i := range page.Items {
-			if l := &page.Items[i]; s.Clock.Since(renewTime(l, s.Clock.Now())) > leaseRetention {
-				errs = append(errs, s.deleteLease(ctx, l))
+			if l := &page.Items[i]; len(errs) < maxErrors && s.Clock.Since(renewTime(l, s.Clock.Now())) > leaseRetention {
+				if err := s.deleteLease(ctx, l); err != nil {
+					errs = append(errs, err)
+				}
 			}
 		}
 	}, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelAgent})
@@ -85,7 +90,7 @@ func (s *Sweeper) deleteOldSlots(ctx context.Context) error {
 			if seconds := l.Spec.LeaseDurationSeconds; seconds != nil { // an agent has written it
 				period = min(time.Duration(*seconds)*time.Second, maxPeriod)
 			}
-			if s.Clock.Since(l.CreationTimestamp.Time) <= period+slotRetention {
+			if len(errs) == maxErrors || s.Clock.Since(l.CreationTimestamp.Time) <= period+slotRetention {
 				continue
 			}
 			if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
