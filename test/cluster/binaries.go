@@ -50,6 +50,13 @@ var components = []component{
 	{"helm", helm, "helm-3.22", "helm.sh/helm/v3/cmd/helm", nil},
 }
 
+// conformance lists the programs of Kubernetes' own end-to-end tests: the tests, and the one that their pods run. BuildAll leaves them out,
+// because only a benchmark needs them.
+var conformance = []component{
+	{"e2e.test", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/e2e", nil},
+	{"agnhost", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/images/agnhost", nil},
+}
+
 // flags are the arguments of go build that decide about its output.
 func (c component) flags() []string {
 	const stamp = "-X k8s.io/component-base/version."
@@ -84,6 +91,11 @@ func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl"
 // Helm returns the path of helm 3, for tests that act as users. It is built if it is not there.
 func Helm(ctx context.Context) (string, error) { return binary(ctx, "helm", helm) }
 
+// EndToEndTests returns the path of the end-to-end tests of Kubernetes 1.36. They are built if they are not there.
+func EndToEndTests(ctx context.Context) (string, error) {
+	return binary(ctx, "e2e.test", Kubernetes136)
+}
+
 // ControllerManager returns the path of kube-controller-manager 1.36, for tests that need one of its controllers. It is built if it
 // is not there.
 func ControllerManager(ctx context.Context) (string, error) {
@@ -95,11 +107,12 @@ func Kubelet(ctx context.Context) (string, error) { return binary(ctx, "kubelet"
 
 // binary returns the path of a program in the cache of this user and builds it if it is not there.
 func binary(ctx context.Context, name, version string) (string, error) {
-	i := slices.IndexFunc(components, func(c component) bool { return c.name == name && c.version == version })
+	all := slices.Concat(components, conformance)
+	i := slices.IndexFunc(all, func(c component) bool { return c.name == name && c.version == version })
 	if i < 0 {
 		return "", fmt.Errorf("find component %q: no version %q", name, version)
 	}
-	return components[i].build(ctx)
+	return all[i].build(ctx)
 }
 
 // build returns the path of the program, which changes with everything that goes into it. One build runs at a time on a
@@ -156,7 +169,11 @@ func (c component) compile(ctx context.Context, module, path string) error {
 		return fmt.Errorf("make cache folder: %w", err)
 	}
 	fmt.Fprintf(os.Stderr, "building %s %s, which can take minutes\n", c.name, c.version)
-	args := append([]string{"build"}, c.flags()...)
+	args := []string{"build"}
+	if strings.HasSuffix(c.name, ".test") {
+		args = []string{"test", "-c", "-vet=off"}
+	}
+	args = append(args, c.flags()...)
 	if c.patch != nil {
 		dir, err := os.MkdirTemp(filepath.Dir(path), "source-")
 		if err != nil {

@@ -71,13 +71,22 @@ func (c *Cluster) loadDefaultImages(ctx context.Context, busybox string) error {
 
 // saveDefaultImages makes the default images from Debian's static busybox.
 func saveDefaultImages(ctx context.Context, busybox, tarPath string) error {
+	files, err := busyboxFiles(ctx, busybox)
+	if err != nil {
+		return err
+	}
+	return saveImages(tarPath, files, image{BusyboxImage, nil}, image{PauseImage, []string{"/bin/busybox", "sleep", "2147483647"}})
+}
+
+// busyboxFiles are the files of an image with all commands of busybox.
+func busyboxFiles(ctx context.Context, busybox string) ([]file, error) {
 	program, err := os.ReadFile(busybox)
 	if err != nil {
-		return fmt.Errorf("read busybox: %w", err)
+		return nil, fmt.Errorf("read busybox: %w", err)
 	}
 	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
 	if err != nil {
-		return fmt.Errorf("list busybox commands: %w", err)
+		return nil, fmt.Errorf("list busybox commands: %w", err)
 	}
 	files := []file{
 		{"/tmp/", 0o1777, "", nil},
@@ -92,7 +101,42 @@ func saveDefaultImages(ctx context.Context, busybox, tarPath string) error {
 			files = append(files, file{path.Join("/bin", applet), 0, "busybox", nil})
 		}
 	}
-	return saveImages(tarPath, files, image{BusyboxImage, nil}, image{PauseImage, []string{"/bin/busybox", "sleep", "2147483647"}})
+	return files, nil
+}
+
+// Images of the pods of Kubernetes' end-to-end tests, as those of 1.36 name them.
+const (
+	e2eAgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+	e2eBusyboxImage = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+)
+
+// LoadEndToEndImages loads images for the pods of Kubernetes' end-to-end tests: busybox, and the same with the program agnhost. It is built
+// if it is not there.
+func (c *Cluster) LoadEndToEndImages(ctx context.Context) error {
+	busybox, err := debian.LookPath("busybox")
+	if err != nil {
+		return err
+	}
+	files, err := busyboxFiles(ctx, busybox)
+	if err != nil {
+		return err
+	}
+	path, err := binary(ctx, "agnhost", Kubernetes136)
+	if err != nil {
+		return err
+	}
+	agnhost, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read program: %w", err)
+	}
+	err = c.load(ctx, func(tarPath string) error { return saveImages(tarPath, files, image{e2eBusyboxImage, nil}) })
+	if err != nil {
+		return err
+	}
+	files = append(files, file{"/agnhost", 0o755, "", agnhost})
+	return c.load(ctx, func(tarPath string) error {
+		return saveImages(tarPath, files, image{e2eAgnhostImage, []string{"/agnhost"}})
+	})
 }
 
 // image is a name for a set of files and the program that runs by default.
