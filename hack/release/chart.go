@@ -212,8 +212,22 @@ func (r *release) addNotes() error {
 	if err != nil {
 		return err
 	}
-	r.add("RELEASE_NOTES.md", []byte("# kubediag "+r.version+"\n\n"+notes+"\n"))
+	r.add("RELEASE_NOTES.md", []byte("# kubediag "+r.version+"\n\n"+r.installation()+"\n## Changes\n\n"+notes+"\n"))
 	return nil
+}
+
+// installation says how to install a release with its files alone. A test types the commands.
+func (o options) installation() string {
+	where := "If the nodes do not reach " + o.registry + ", load the images on each node first:"
+	if o.registry == "" {
+		where = "Load the images on each node:"
+	}
+	return fmt.Sprintf("## Install\n\nIn the folder with the files of this release. %s\n\n```sh\n"+
+		"ctr -n k8s.io images import kubediag-manager-%[2]s.oci.tar\nctr -n k8s.io images import kubediag-agent-%[2]s.oci.tar\n```\n\n"+
+		"Then, with the archive of your own machine for the plugin:\n\n```sh\nsha256sum --check --quiet SHA256SUMS\nkubectl apply -f install.yaml\n"+
+		"kubectl -n kubediag rollout status daemonset/kubediag-agent\ntar -xzf kubectl-kubediag-linux-amd64.tar.gz kubectl-kubediag\n"+
+		"sudo install kubectl-kubediag /usr/local/bin/\nkubectl kubediag doctor\nkubectl kubediag faults -A\n```\n\n"+
+		"`kubectl kubediag run pod/NAME` prints a plan, asks, repairs exactly that plan, and proves it.\n", where, o.version)
 }
 
 // notesOf cuts the notes of a version from a changelog.

@@ -85,7 +85,7 @@ func (r *release) addImages() error {
 			return err
 		}
 		if err := r.addLayout(i.name, func(to layout.Path) error {
-			return to.AppendIndex(index, layout.WithAnnotations(map[string]string{refName: r.version}))
+			return to.AppendIndex(index, layout.WithAnnotations(map[string]string{refName: r.version, imageName: r.imageName(i.name) + ":" + r.version}))
 		}); err != nil {
 			return err
 		}
@@ -93,8 +93,12 @@ func (r *release) addImages() error {
 	return nil
 }
 
-// refName is the annotation by which an OCI layout names its content.
-const refName = "org.opencontainers.image.ref.name"
+// refName is the annotation by which an OCI layout names its content. imageName is that by which ctr images import gives the image the
+// name that install.yaml has.
+const (
+	refName   = "org.opencontainers.image.ref.name"
+	imageName = "io.containerd.image.name"
+)
 
 // addLayout writes an OCI layout, and adds a tar of it as a file of the release.
 func (r *release) addLayout(name string, fill func(layout.Path) error) error {

@@ -146,10 +146,26 @@ func TestRelease(t *testing.T) {
 	})
 	t.Run("manifest", func(t *testing.T) {
 		for name, o := range map[string]options{"registry.example.org/k": first, "localhost/kubediag": plain} {
-			text := string(readRelease(t, o, "install.yaml"))
+			text, notes := string(readRelease(t, o, "install.yaml")), string(readRelease(t, o, "RELEASE_NOTES.md"))
+			if want := "\nctr -n k8s.io images import kubediag-agent-v9.8.7.oci.tar\n"; !strings.Contains(notes, want) || !strings.Contains(notes, "\n## Changes\n\n") {
+				t.Errorf("RELEASE_NOTES.md has no %q, or no changes", want)
+			}
 			for _, image := range []string{"/manager:v9.8.7\n", "/agent:v9.8.7\n"} {
 				if strings.Count(text, "image: "+name+image) != 1 {
 					t.Errorf("install.yaml does not name %s%s once", name, image)
+				}
+			}
+		}
+	})
+	t.Run("names", func(t *testing.T) {
+		for registry, o := range map[string]options{"registry.example.org/k": first, "localhost/kubediag": plain} {
+			for _, i := range images {
+				_, entry, err := o.loadLayout(i.name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, want := entry.Annotations["io.containerd.image.name"], registry+"/"+i.name+":v9.8.7"; got != want {
+					t.Errorf("ctr images import names the %s %q, want %q as install.yaml", i.name, got, want)
 				}
 			}
 		}

@@ -29,6 +29,8 @@ type entry struct {
 	// kept is set while it is not known whether the fault of the object is still there. The object is not changed then. gone
 	// is set if the fault is not there. Neither: it is there, but may have no object of its own.
 	kept, gone bool
+	// olderAPI is set if the API server did not know ImpactTerminating.
+	olderAPI bool
 	// notBefore is when the object may be written next.
 	notBefore time.Time
 	// said is when the last Event about the fault was sent. announced is set if the last one did not say that it is

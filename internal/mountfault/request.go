@@ -26,7 +26,7 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 	e.want = e.want.DeepCopy()
 	e.want.Status.Impact = v1.ImpactCleanup
 	if err = w.request(ctx, e); err == nil {
-		w.objects.olderAPI = true
+		e.olderAPI = true
 	}
 	return err
 }

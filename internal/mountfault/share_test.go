@@ -138,6 +138,26 @@ func TestOneTenantDelaysNoWrite(t *testing.T) {
 	})
 }
 
+// TestNamespacesAreWrittenSideBySide: the API server is slow. The first faults of six namespaces have their objects in the time of one write.
+func TestNamespacesAreWrittenSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.slow = time.Second
+		var all []*sentinel.Fault
+		for i := range 6 {
+			all = append(all, n.podOf(fmt.Sprint("team-", i), fmt.Sprint("pod-", i), 3)...)
+		}
+		n.set(all...)
+		defer n.start(t)()
+		time.Sleep(1500 * time.Millisecond)
+		for i := range 6 {
+			if listed := n.listedIn(t, fmt.Sprint("team-", i)); listed != 1 {
+				t.Errorf("team-%d has %d objects, want 1", i, listed)
+			}
+		}
+	})
+}
+
 // TestOnePodDelaysNoWriteOfItsNamespace: a pod with a hundred faults, the worst ones, leaves the second round of writes to another pod.
 func TestOnePodDelaysNoWriteOfItsNamespace(t *testing.T) {
 	t.Parallel()

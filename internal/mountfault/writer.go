@@ -11,8 +11,10 @@ package mountfault
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -41,6 +43,8 @@ const (
 	repeatInterval = 30 * time.Minute
 	// refusedDelay is the wait after the API server has refused one object, retryDelay after a request failed otherwise.
 	refusedDelay, retryDelay = 5 * time.Minute, 30 * time.Second
+	// writesAtOnce is how many objects are written side by side, each of another namespace.
+	writesAtOnce = 8
 	// requestTimeout bounds one request.
 	requestTimeout = 10 * time.Second
 )
@@ -124,8 +128,8 @@ func (w *Writer) Start(ctx context.Context) error {
 }
 
 // update makes all writes that are due. It ends with an error that the next write would meet too. If the faults change after a round of
-// writes, it begins again and leaves the rest: so a fault of a namespace that has few waits for one write of each other namespace, however
-// many those have and however slow the API server is.
+// writes, it begins again and leaves the rest: so a fault of a namespace that has few waits for one round, however many faults others have and
+// however slow the API server is.
 func (w *Writer) update(ctx context.Context) error {
 	if age := time.Since(w.listed); w.listed.IsZero() || len(w.entries) > 0 && age >= repeatInterval {
 		if err := w.list(ctx); err != nil {
@@ -136,13 +140,9 @@ func (w *Writer) update(ctx context.Context) error {
 		w.want(ctx)
 		changed = false
 		for rounds := w.entries.rounds(); len(rounds) > 0 && !changed; rounds = rounds[1:] {
-			wrote := false
-			for _, name := range rounds[0] {
-				did, err := w.bring(ctx, name)
-				if err != nil {
-					return err
-				}
-				wrote = wrote || did
+			wrote, err := w.bringRound(ctx, rounds[0])
+			if err != nil {
+				return err
 			}
 			if !wrote {
 				continue
@@ -157,30 +157,56 @@ func (w *Writer) update(ctx context.Context) error {
 	return nil
 }
 
-// bring announces an entry and writes its object, if that is due. An error is one that the next write would meet too.
-func (w *Writer) bring(ctx context.Context, name types.NamespacedName) (wrote bool, err error) {
+// bringRound announces the entries of a round and writes their objects, if that is due. The writes are of different namespaces and are made side
+// by side: none of these waits for those of all others. An error is one that the next write would meet too.
+func (w *Writer) bringRound(ctx context.Context, names []types.NamespacedName) (wrote bool, err error) {
+	var due []*entry
+	for _, name := range names {
+		if w.isDue(ctx, name) {
+			due = append(due, w.entries[name])
+		}
+	}
+	for part := range slices.Chunk(due, writesAtOnce) {
+		errs := make([]error, len(part))
+		var done sync.WaitGroup
+		for i, item := range part {
+			done.Go(func() { errs[i] = w.write(ctx, item) })
+		}
+		done.Wait()
+		for i, item := range part {
+			err := errs[i]
+			w.objects.olderAPI, item.olderAPI = w.objects.olderAPI || item.olderAPI, false
+			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) ||
+				apierrors.IsConflict(err) { // the API server refuses this object, and may accept others
+				item.notBefore = time.Now().Add(refusedDelay)
+				w.noteError(ctx, err)
+				errs[i] = nil
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			return true, err
+		}
+	}
+	return len(due) > 0, nil
+}
+
+// isDue announces an entry, and reports whether its object is to be written now. An entry that is no more of use is removed.
+func (w *Writer) isDue(ctx context.Context, name types.NamespacedName) bool {
 	item, now := w.entries[name], time.Now()
 	if w.Faults != nil {
 		w.announce(ctx, item)
 	}
-	if !item.pending() {
-		if item.written == nil && !now.Before(item.notBefore) {
+	due := !now.Before(item.notBefore)
+	switch {
+	case !item.pending():
+		if item.written == nil && due {
 			delete(w.entries, name)
 		}
-		return false, nil
+		return false
+	case due:
+		item.notBefore = now.Add(w.Interval)
 	}
-	if now.Before(item.notBefore) {
-		return false, nil
-	}
-	item.notBefore = now.Add(w.Interval)
-	err = w.write(ctx, item)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) ||
-		apierrors.IsConflict(err) { // the API server refuses this object, and may accept others
-		item.notBefore = now.Add(refusedDelay)
-		w.noteError(ctx, err)
-		return true, nil
-	}
-	return true, err
+	return due
 }
 
 // list reads the objects of this node. The label selects them, and proves nothing: an agent that was taken over writes it on objects of

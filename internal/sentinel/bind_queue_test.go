@@ -14,6 +14,7 @@ import (
 
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // podsNamed are pods whose UID is their namespace and their name.
@@ -89,5 +90,33 @@ func TestEventsAreTakenInBetweenVisits(t *testing.T) {
 	}
 	if got, err := w.takeIn(t.Context(), nil); got || err != nil || w.binds.queue.Len() != 1 {
 		t.Errorf("the queue waits for the next event: %t, %v", got, err)
+	}
+}
+
+// TestEventsComeBeforeVisits: all readings of events that wait are handled before the binds of a tenant are visited, and a flood of events keeps no
+// bind from its visit.
+func TestEventsComeBeforeVisits(t *testing.T) {
+	t.Parallel()
+	pods := podsNamed{"tenant many", "shop web"}
+	sources := &sourceWatcher{events: make(chan []sys.Event, 100), subscriptions: map[int][]subscription{}}
+	w := &bindWatcher{sentinel: &Sentinel{Guard: always{}, Pods: pods}, memory: &bindMemory{}, binds: newBindQueue(pods), sources: sources}
+	w.binds.enqueue(&bind{point: "/many", sub: kubelet.SubPath{PodUID: "tenant many"}})
+	var changed []*bind
+	for i := range 5 {
+		b := &bind{point: fmt.Sprint("/web/", i), sub: kubelet.SubPath{PodUID: "shop web"}}
+		changed, sources.subscriptions[i] = append(changed, b), []subscription{{bind: b}}
+		sources.events <- []sys.Event{{Watch: i}}
+	}
+	if got, err := w.takeIn(t.Context(), nil); !got || err != nil {
+		t.Fatalf("nothing is handled: %v", err)
+	}
+	if i := slices.IndexFunc(changed, func(b *bind) bool { return !b.queued }); i >= 0 {
+		t.Errorf("event %d waits for a visit", i)
+	}
+	for range cap(sources.events) {
+		sources.events <- nil
+	}
+	if _, err := w.takeIn(t.Context(), nil); err != nil || len(sources.events) != cap(sources.events)-maxEventReads {
+		t.Errorf("%d readings are left: %v", len(sources.events), err)
 	}
 }

@@ -116,12 +116,38 @@ func (w *bindWatcher) run(ctx context.Context) error {
 	}
 }
 
-// takeIn handles one of the things that have happened, and reports whether there was one. It waits only if there is nothing else to do.
+// maxEventReads is how many readings of events are handled before a visit to the binds. bufferedReads of them are made while a visit lasts: the
+// last one has all later events.
+const maxEventReads, bufferedReads = 32, 16
+
+// takeIn handles all that has happened, and reports whether anything has. It waits only if there is nothing else to do. Events come before
+// visits: a bind whose turn it is would otherwise wait for a visit to the binds of others, or for several.
 func (w *bindWatcher) takeIn(ctx context.Context, tick <-chan time.Time) (got bool, err error) {
-	var work chan struct{}
-	if w.binds.queue.Len() > 0 || len(w.notifications) > 0 || w.statusChanged {
-		work = make(chan struct{})
-		close(work)
+	waits := w.binds.queue.Len() == 0 && len(w.notifications) == 0 && !w.statusChanged
+	for range maxEventReads {
+		one, err := w.takeOne(ctx, tick, waits)
+		if err != nil {
+			return false, err
+		}
+		if !one {
+			break
+		}
+		got, waits = true, false
+	}
+	return got, nil
+}
+
+// takeOne handles one of the things that have happened, and reports whether there was one.
+func (w *bindWatcher) takeOne(ctx context.Context, tick <-chan time.Time, waits bool) (got bool, err error) {
+	var none chan struct{}
+	if !waits {
+		none = make(chan struct{})
+		close(none)
+		select { // select takes one by chance of those that are ready
+		case events, ok := <-w.sources.events:
+			return true, w.handleEvents(events, ok)
+		default:
+		}
 	}
 	select {
 	case <-ctx.Done():
@@ -136,7 +162,7 @@ func (w *bindWatcher) takeIn(ctx context.Context, tick <-chan time.Time) (got bo
 		w.statusChanged = true
 	case <-tick:
 		return true, w.onTick(ctx)
-	case <-work: // by chance, but soon one of the others
+	case <-none: // by chance, but soon one of the others
 		return false, nil
 	}
 	return true, nil

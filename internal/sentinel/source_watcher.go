@@ -75,7 +75,7 @@ func newSourceWatcher(watches int) (*sourceWatcher, error) {
 		return nil, fmt.Errorf("make inotify instance: %w", err)
 	}
 	s := &sourceWatcher{
-		inotify: inotify, events: make(chan []sys.Event), stop: make(chan struct{}),
+		inotify: inotify, events: make(chan []sys.Event, bufferedReads), stop: make(chan struct{}),
 		subscriptions: map[int][]subscription{}, watches: map[*bind][]int{},
 		room: share.Room{Places: watchedBinds(cmp.Or(watches, maxUserWatches()))}, owners: map[*bind]share.Owner{},
 	}

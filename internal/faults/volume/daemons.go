@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/fuse"
@@ -21,14 +23,63 @@ type daemons struct {
 	unseenReason string // why there may be others; empty: these are all
 }
 
+// knownDaemonsTime is for how long the daemons of the same connections are not searched again. The search reads descriptors of all processes of
+// the node, of which an attacker may have many, and every look at the node waits for it while a volume hangs.
+const knownDaemonsTime = 20 * time.Second
+
+// daemonCache has the daemons that the last search has found. Several goroutines use it.
+type daemonCache struct {
+	mu    sync.Mutex
+	found daemons
+	at    time.Time
+	asked map[brokenMount]bool // for which mounts it was
+}
+
+// brokenMount is a broken volume whose daemon is searched for: the number of a connection alone may be that of another one by now.
+type brokenMount struct {
+	device device
+	unique uint64
+	state  probe.State
+}
+
+// get returns the daemons of connections, of a search that was made for all of these mounts a short time ago, or of a new one.
+func (c *daemonCache) get(ctx context.Context, mounts []brokenMount) (daemons, error) {
+	c.mu.Lock()
+	found, known := c.found, time.Since(c.at) < knownDaemonsTime && !slices.ContainsFunc(mounts, func(m brokenMount) bool { return !c.asked[m] })
+	c.mu.Unlock()
+	if known {
+		return found, nil
+	}
+	servers, unseen, err := fuse.Servers(ctx)
+	if err != nil {
+		return daemons{}, err
+	}
+	asked := map[brokenMount]bool{}
+	for _, m := range mounts {
+		asked[m] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found, c.at, c.asked = daemons{servers, unseen}, time.Now(), asked
+	return c.found, nil
+}
+
 // addDaemons adds to the broken volumes what is known of their daemons, for people.
 func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
-	if !slices.ContainsFunc(volumes, hasDaemon) {
+	var broken []brokenMount
+	for _, v := range volumes {
+		if hasDaemon(v) {
+			broken = append(broken, brokenMount{deviceOf(v.Evidence.Mount.Mount), v.Evidence.Mount.Unique, v.Evidence.Answer.State})
+			if minor, ok := stagedConnection(v); ok {
+				broken = append(broken, brokenMount{device{0, minor}, v.Evidence.Staging.Mount.Unique, v.Evidence.StagingAnswer.State})
+			}
+		}
+	}
+	if len(broken) == 0 {
 		return ctx.Err()
 	}
-	var found daemons
-	var err error
-	if found.servers, found.unseenReason, err = fuse.Servers(ctx); err != nil {
+	found, err := i.daemonCache.get(ctx, broken)
+	if err != nil {
 		return err
 	}
 	over := map[uint32][]string{} // by connection of a staged mount

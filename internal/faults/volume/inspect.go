@@ -44,6 +44,7 @@ type Inspector struct {
 
 	questionRunner subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
 	ownerCache     ownerCache
+	daemonCache    daemonCache
 }
 
 // Survey is the result of an inspection.

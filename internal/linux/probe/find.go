@@ -87,7 +87,7 @@ func (s *pass) groupByFileSystem() {
 			c := s.fuseConnection(f.state)
 			group = &targetGroup{
 				device: device, owner: s.targets[i].Owner, answeredBefore: s.prober.answeringFileSystems[device] && (c.Dead || c.Waiting == 0),
-				silentBefore: s.prober.slowFileSystems[device],
+				requestsWait: !c.Dead && c.Waiting > 0,
 			}
 			groups[device] = group
 			s.groups = append(s.groups, group)
@@ -100,9 +100,11 @@ func (s *pass) groupByFileSystem() {
 		}
 		group.questions = append(group.questions, q)
 	}
-	// If a thread of an earlier pass still waits for the file system, this is the answer.
+	// If a thread of an earlier pass still waits for the file system, this is the answer. So is that of an earlier pass if it still holds.
 	s.groups = slices.DeleteFunc(s.groups, func(g *targetGroup) bool {
-		if a, silent := s.prober.silentFileSystems[g.device]; silent {
+		s.noteSilence(g)
+		w, waits := s.prober.waitingThreads[g.device]
+		if a, silent := s.knownSilence(g); silent && (s.prober.Once || !waits) {
 			for _, q := range g.questions {
 				if to := &s.answers[q.Target]; sameMount(to.ID, a.ID) {
 					to.Stat = a.Stat
@@ -113,7 +115,6 @@ func (s *pass) groupByFileSystem() {
 			}
 			return true
 		}
-		w, waits := s.prober.waitingThreads[g.device]
 		if !waits {
 			return false
 		}

@@ -37,7 +37,9 @@ type targetGroup struct {
 	device         uint64
 	owner          string
 	answeredBefore bool // it answered the last question
-	silentBefore   bool // it did not answer in the last pass
+	requestsWait   bool // for its server, which is not gone
+	silentBefore   bool // it did not answer the last question
+	trusted        bool // the answer of the pass before is not too old
 	ownerTurn      int  // among the owner's groups: lower ones come first
 	questions      []question
 	lostProcess    *subprocess.LostError // the process that has asked, if that is lost
@@ -72,6 +74,7 @@ func (p *Prober) newPass(targets []Target) *pass {
 	if len(p.answeringFileSystems) > maxRememberedAnswers {
 		clear(p.answeringFileSystems)
 	}
+	p.forgetSilences()
 	s.room = p.newRoom()
 	for i := range s.answers {
 		s.answers[i].Target = i
@@ -80,7 +83,7 @@ func (p *Prober) newPass(targets []Target) *pass {
 }
 
 // askAll starts the processes that ask. One is for file systems that answered their last question, so that no other
-// keeps them waiting. One is for those that did not answer in the last pass: they have half the time, so that no file system that
+// keeps them waiting. One is for those that did not answer their last question: they have half the time, so that no file system that
 // hangs delays all looks by the whole time.
 func (s *pass) askAll(ctx context.Context) error {
 	s.groupByFileSystem()
@@ -171,7 +174,6 @@ func (s *pass) readReply(text json.RawMessage) error {
 
 // settleUnanswered finds a state for every target without an answer.
 func (s *pass) settleUnanswered() {
-	clear(s.prober.slowFileSystems)
 	for _, g := range s.groups {
 		s.settleGroup(g)
 	}
@@ -207,13 +209,14 @@ func (s *pass) settleGroup(group *targetGroup) {
 				s.answers[q.Target].State != NotProbed
 		}) {
 			s.prober.answeringFileSystems[group.device] = true
+			delete(s.prober.silences, group.device)
 		}
 		return
 	}
 	late := s.lateQuestions[at]
 	s.answers[at].Stat = late.Stat
-	s.prober.slowFileSystems[group.device] = true
 	delete(s.prober.answeringFileSystems, group.device)
+	defer func() { s.prober.silences[group.device] = silence{s.answers[at], time.Now()} }()
 	if group.lostProcess != nil {
 		s.prober.waitingThreads[group.device] = s.waiterOf(group, late)
 	}
@@ -226,9 +229,6 @@ func (s *pass) settleGroup(group *targetGroup) {
 		return
 	}
 	s.answers.setState(at, late.silentState(), waited, s.silenceEvidence(late, waited)...)
-	if s.prober.Once {
-		s.prober.silentFileSystems[group.device] = s.answers[at]
-	}
 	for _, q := range group.questions {
 		if s.answers.awaits(q.Target) {
 			s.answers.setState(q.Target, late.silentState(), waited, notAskedText(s.targets[at].Point))

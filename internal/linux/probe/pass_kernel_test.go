@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -179,8 +180,6 @@ func TestOneQuestionForEachConnection(t *testing.T) {
 	awaitNoProcess(t, r)
 }
 
-// TestSlowIsNotHung asks a file system that answers, but not everything in time:
-// once it has answered, less than half the deadline is left.
 // TestSilentOnesDelayNoPassByAllOfItsTime: a file system that did not answer in the last pass is waited for half as long, hangs all the same, and
 // has all of the time again once it has answered.
 func TestSilentOnesDelayNoPassByAllOfItsTime(t *testing.T) {
@@ -203,6 +202,45 @@ func TestSilentOnesDelayNoPassByAllOfItsTime(t *testing.T) {
 	}
 }
 
+// TestSilenceServesLaterPasses: while requests wait for a server, no later pass waits for it, also if passes to other file systems come in
+// between. If none waits, a later pass waits half as long. Once the server goes on it is asked at once.
+func TestSilenceServesLaterPasses(t *testing.T) {
+	t.Parallel()
+	awaited, alone, fine := mountFUSE(t, ""), mountFUSE(t, ""), mountFUSE(t, "")
+	for _, s := range []*fileServer{awaited, alone} {
+		s.signalServer("STOP")
+	}
+	user := exec.Command("stat", filepath.Join(awaited.dirs[0], "dir"))
+	must(t, user.Start())
+	t.Cleanup(func() { _ = user.Wait() })
+	t.Cleanup(func() { awaited.signalServer("CONT") })
+	kerneltest.Await(t, "the user to wait", func() bool { return awaited.countWaiting(t, 0) == 1 })
+	p := &probe.Prober{Deadline: deadline}
+	ask := func(s *fileServer, want probe.State) time.Duration {
+		t.Helper()
+		began := time.Now()
+		if a := askOne(t, p, probe.Target{Point: s.dirs[0]}); a.State != want {
+			t.Errorf("state %v, want %v: %q", a.State, want, a.Evidence)
+		}
+		return time.Since(began)
+	}
+	ask(awaited, probe.Hung)
+	ask(alone, probe.Hung)
+	ask(fine, probe.Alive)
+	if took := ask(awaited, probe.Hung); took > deadline/4 {
+		t.Errorf("took %v of %v: a known answer takes no time", took, deadline)
+	}
+	if took := ask(alone, probe.Hung); took < deadline/4 || took > deadline*3/4 {
+		t.Errorf("took %v, want half of %v: no request waits", took, deadline)
+	}
+	awaited.signalServer("CONT")
+	kerneltest.Await(t, "no request to wait", func() bool { return awaited.countWaiting(t, 0) == 0 })
+	ask(awaited, probe.Alive)
+	alone.signalServer("CONT")
+}
+
+// TestSlowIsNotHung asks a file system that answers, but not everything in time:
+// once it has answered, less than half the deadline is left.
 func TestSlowIsNotHung(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, fmt.Sprint("late ", deadline*11/20))

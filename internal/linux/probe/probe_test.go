@@ -191,6 +191,44 @@ func TestGoneProcessWaitsNoMore(t *testing.T) {
 }
 
 // Lost is the processes that have threads of an earlier pass which did not
+// TestSilenceIsOfOneFileSystem: the answer of a pass before serves a later one while requests wait, and not for long. It serves no other file
+// system that has the number of the silent one by now.
+func TestSilenceIsOfOneFileSystem(t *testing.T) {
+	t.Parallel()
+	silent, other := mount.ID{UniqueID: 7, Point: "/a"}, mount.ID{UniqueID: 8, Point: "/a"}
+	for name, tt := range map[string]struct {
+		mount           mount.ID
+		state           State
+		ago             time.Duration
+		waits           bool
+		before, trusted bool
+	}{
+		"the same mount":          {silent, Hung, time.Second, true, true, true},
+		"no request waits":        {silent, Hung, time.Second, false, true, false},
+		"some time ago":           {silent, Hung, trustSilence, true, true, false},
+		"without a verdict":       {silent, NotProbed, time.Second, true, true, false},
+		"another mount":           {other, Hung, time.Second, true, false, false},
+		"too long ago, forgotten": {silent, Hung, rememberSilence + time.Second, true, false, false},
+	} {
+		p := &Prober{silences: map[uint64]silence{1: {Answer{State: tt.state, ID: silent}, time.Now().Add(-tt.ago)}}}
+		p.forgetSilences()
+		s := &pass{prober: p, answers: answerSet{{ID: tt.mount}}}
+		g := &targetGroup{device: 1, requestsWait: tt.waits, questions: []question{{Target: 0}}}
+		s.noteSilence(g)
+		a, known := s.knownSilence(g)
+		if g.silentBefore != tt.before || known != tt.trusted || known && a.State != tt.state {
+			t.Errorf("%s: silent before %v, trusted %v %+v", name, g.silentBefore, known, a)
+		}
+	}
+	p := &Prober{silences: map[uint64]silence{}}
+	for i := range uint64(maxSilences + 1) {
+		p.silences[i] = silence{at: time.Now()}
+	}
+	if p.forgetSilences(); len(p.silences) > maxSilences {
+		t.Errorf("%d file systems are remembered", len(p.silences))
+	}
+}
+
 // answer, for tests that wait until nothing about those changes any more.
 func (p *Prober) Lost() []int {
 	pids := map[int]bool{}

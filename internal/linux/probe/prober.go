@@ -48,10 +48,8 @@ type Prober struct {
 	waitingThreads map[uint64]waitingThread
 	// blockedWays are the threads that wait since then on the way to a mount.
 	blockedWays map[pathToMount]waitingThread
-	// slowFileSystems are the file systems that did not answer in the last pass.
-	slowFileSystems map[uint64]bool
-	// silentFileSystems has, if Once is set, the answer for each file system that did not answer in an earlier pass.
-	silentFileSystems map[uint64]Answer
+	// silences has the file systems that did not answer their last question.
+	silences map[uint64]silence
 	// answeringFileSystems are the file systems that answered their last question.
 	answeringFileSystems map[uint64]bool
 }
@@ -72,8 +70,7 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	p.init.Do(func() {
 		p.passLock = make(chan struct{}, 1)
 		p.waitingThreads, p.blockedWays = map[uint64]waitingThread{}, map[pathToMount]waitingThread{}
-		p.slowFileSystems, p.answeringFileSystems = map[uint64]bool{}, map[uint64]bool{}
-		p.silentFileSystems = map[uint64]Answer{}
+		p.silences, p.answeringFileSystems = map[uint64]silence{}, map[uint64]bool{}
 	})
 	select {
 	case p.passLock <- struct{}{}:
