@@ -25,7 +25,7 @@ func TestWhoYields(t *testing.T) {
 		held    []held
 		senders []byte // addresses
 		from    byte   // of the new connection
-		want    byte   // address of the one that is closed; newcomer: the new one
+		want    byte   // address of the connection that is closed; newcomer: the new connection
 		number  int    // which one of them; 0: any
 	}{
 		"one address has all":                {[]held{{1, 64, ""}}, nil, 2, 1, 1},

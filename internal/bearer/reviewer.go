@@ -32,8 +32,8 @@ const (
 	forgetAfter = 24 * time.Hour
 	// renewEvery is the time between two looks at the known tokens.
 	renewEvery = 5 * time.Second
-	// maxKnownTokens is how many tokens are known. Users share it: the one with the most loses the one that was used least lately. It is
-	// no share.Memory, which forgets all of an owner: a token in use must stay.
+	// maxKnownTokens is how many tokens are known. Users share it: the user with the most tokens loses the least recently used of
+	// them. It is no share.Memory, which forgets all of an owner: a token in use must stay.
 	maxKnownTokens = 64
 )
 

@@ -16,7 +16,7 @@ const maxHostPath = 4096
 // those of its parents. The zero value has none.
 type HostDirs struct {
 	names []string
-	// at is the first one that is a directory, within the first one that is it or lies in it.
+	// at has the index of the first of names with a path, within that of the first which has the path or lies below it.
 	at, within map[string]int
 }
 
@@ -29,24 +29,26 @@ func (h *HostDirs) Add(dirs ...string) {
 		i, clean := len(h.names), path.Clean(dir)
 		h.names = append(h.names, dir)
 		for parent := range withParents(clean) {
-			if _, known := h.within[parent]; !known {
-				h.within[parent] = i
-			}
-			if _, known := h.at[parent]; !known && parent == clean {
-				h.at[parent] = i
-			}
+			setFirst(h.within, parent, i)
 		}
+		setFirst(h.at, clean, i)
+	}
+}
+
+func setFirst(indexes map[string]int, dir string, i int) {
+	if _, known := indexes[dir]; !known {
+		indexes[dir] = i
 	}
 }
 
 // overlapping returns the first of the directories that lies in another directory, or in which that lies.
 func (h *HostDirs) overlapping(dir string) (name string, ok bool) {
 	first := len(h.names)
+	if i, known := h.within[dir]; known {
+		first = i
+	}
 	for parent := range withParents(dir) {
 		if i, known := h.at[parent]; known {
-			first = min(first, i)
-		}
-		if i, known := h.within[parent]; known && parent == dir {
 			first = min(first, i)
 		}
 	}

@@ -19,7 +19,7 @@ func hostDirs(dirs ...string) (h HostDirs) {
 	return h
 }
 
-// TestHostDirs compares the search by name with one that compares each of the directories.
+// TestHostDirs compares the search by name with a search that compares each directory.
 func TestHostDirs(t *testing.T) {
 	t.Parallel()
 	some := []string{"/", "/a", "/a/b", "/a/b/", "/ab", "/a/b/c", "/x//y", "/x/y/z", "/ä"}

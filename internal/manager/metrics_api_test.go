@@ -12,7 +12,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -23,13 +22,7 @@ import (
 // TestProtectedMetrics has a real API server decide who reads metrics, with the roles of config/components/protected-metrics.
 func TestProtectedMetrics(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
-	for _, file := range []string{"reviewer", "reader"} {
-		text, err := os.ReadFile("../../config/components/protected-metrics/" + file + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.MustCreate(t, apitest.Objects(t, string(text))[0]) // the role, without its binding
-	}
+	w.createRoles(t, "protected-metrics", "reviewer", "reader")
 	w.bind(t, w.config.Impersonate.UserName, "kubediag-metrics-reviewer", true)
 	reader, stranger, ofVault := w.serviceAccountWith(t, "kubediag-metrics-reader"), w.serviceAccount(t, false), w.serviceAccountWith(t, "kubediag-metrics-reader", "vault")
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 1)

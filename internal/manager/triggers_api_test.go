@@ -367,16 +367,22 @@ func (w *world) post(t testing.TB, token, body string) int {
 	return answer.StatusCode
 }
 
-// mayReview gives the manager what config/components/alert-receiver does.
-func (w *world) mayReview(t *testing.T) {
+// createRoles creates the roles of files of a component, without their bindings.
+func (w *world) createRoles(t *testing.T, component string, files ...string) {
 	t.Helper()
-	for _, file := range []string{"reviewer", "sender"} {
-		text, err := os.ReadFile("../../config/components/alert-receiver/" + file + ".yaml")
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("../../config/components", component, file+".yaml"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.MustCreate(t, apitest.Objects(t, string(text))[0]) // the role, without its binding
+		w.MustCreate(t, apitest.Objects(t, string(text))[0])
 	}
+}
+
+// mayReview gives the manager what config/components/alert-receiver does.
+func (w *world) mayReview(t *testing.T) {
+	t.Helper()
+	w.createRoles(t, "alert-receiver", "reviewer", "sender")
 	w.bind(t, w.config.Impersonate.UserName, "kubediag-manager-reviewer", true)
 	text, err := os.ReadFile("../../config/components/alert-receiver/certificate.yaml")
 	if err != nil {

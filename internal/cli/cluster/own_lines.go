@@ -56,7 +56,7 @@ func (c *client) withOwnLines(server ctrlclient.WithWatch) ctrlclient.WithWatch 
 	})
 }
 
-// writeOwnLines writes the lines of a MountFault again. In the place of lines that the catalogue does not have, there is one that says so.
+// writeOwnLines composes the lines of a MountFault from the catalogue. One last line counts the lines that the catalogue does not have.
 func (c *client) writeOwnLines(composer *fault.Composer, f *v1.MountFault) {
 	checkNames(f)
 	s := &f.Status

@@ -257,7 +257,7 @@ func placeText(namespace string) string {
 func (r *statusReport) addFaults(items []v1.MountFault) {
 	for i := range items {
 		f := &items[i]
-		f.Status.Evidence, f.Status.Commands, f.Status.Plan = nil, nil, "" // the report is kept, and has none of it
+		f.Status.Evidence, f.Status.Commands, f.Status.Plan = nil, nil, "" // the report is kept for long and does not show them
 		f.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: f.Name}
 		r.faults = append(r.faults, f)
 	}

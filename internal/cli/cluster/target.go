@@ -151,18 +151,23 @@ func (f targetFinder) podsOfWorkload(ctx context.Context, name string, workload 
 	return all, nil
 }
 
-// usesClaim reports whether a pod that has not ended uses a claim. The claim of an ephemeral volume is named after the
-// pod and the volume.
+// usesClaim reports whether a pod that has not ended uses a claim.
 func usesClaim(p *corev1.Pod, claim string) bool {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
-	for _, v := range p.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim || v.Ephemeral != nil && p.Name+"-"+v.Name == claim {
-			return true
-		}
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return claimOf(p, v) == claim })
+}
+
+// claimOf is the PersistentVolumeClaim of a volume; empty if it has none. The claim of an ephemeral volume has the names of the pod and the volume.
+func claimOf(p *corev1.Pod, v corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
 	}
-	return false
+	return ""
 }
 
 // noName is all that may not be in the name of an object.

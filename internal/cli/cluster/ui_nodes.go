@@ -186,17 +186,6 @@ func faultOfVolume(p *corev1.Pod, v corev1.Volume, found []*v1.MountFault) *v1.M
 	return nil
 }
 
-// claimOf is the PersistentVolumeClaim of a volume; empty if it has none.
-func claimOf(p *corev1.Pod, v corev1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		return p.Name + "-" + v.Name
-	}
-	return ""
-}
-
 // volumeSource names the source of a volume in a few words.
 func volumeSource(p *corev1.Pod, v corev1.Volume) string {
 	switch {

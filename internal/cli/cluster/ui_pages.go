@@ -36,7 +36,8 @@ func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
 	return p, nil
 }
 
-// readNow reads the state of the cluster, once for all pages that ask at the same time. Its report is the last one that could be read.
+// readNow reads the state of the cluster. Pages that ask at the same time share one reading. If it fails, the report of the last
+// successful reading comes with the error.
 func (s *pageServer) readNow(ctx context.Context) (*statusReport, error) {
 	asked := time.Now()
 	s.reading.Lock()

@@ -111,8 +111,8 @@ func (a *Ages) measureAll(ctx context.Context) error {
 	return nil
 }
 
-// dropNewest leaves the renewals of so many Leases, those that were made first. A taken-over agent can make Leases for any number of names, where no
-// policy compares them, and none of them takes the place of a node that was there before.
+// dropNewest keeps the renewals of the oldest Leases, at most so many. Without an admission policy, a taken-over agent can create Leases of any
+// names. They displace no node whose Lease is older.
 func dropNewest(found map[string]leaseRenewal, most int) {
 	if len(found) <= most {
 		return

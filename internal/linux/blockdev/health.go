@@ -63,8 +63,8 @@ func (s sysfs) listsDevices() bool {
 	return err == nil && len(numbers) > 0
 }
 
-// addBelow adds the states of a device and of those below it: the first that is suspended, and why one that has to serve requests does not. A
-// device below one that has several for the same data need not.
+// addBelow adds the states of a device and of the devices below it: the first that is suspended, and why a device that has to serve
+// requests does not. If a device has several copies of its data below it, no single one of them has to.
 func (s Sys) addBelow(h *Health, files sysfs, name string) {
 	type layer struct {
 		name   string

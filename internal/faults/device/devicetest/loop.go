@@ -25,7 +25,7 @@ func Attach(t *testing.T, image string) (node string) {
 	const first, runs, each = 1 << 16, 4000, 1 << 7 // the kernel has 1<<20 minor numbers
 	number := first + kerneltest.Run()%runs*each + int(loops.Add(1))%each
 	node = fmt.Sprintf("/dev/loop%d", number)
-	t.Cleanup(func() { _ = untilDone(func() error { return systest.RemoveLoop(number) }) }) // one that is held is reported where it is detached
+	t.Cleanup(func() { _ = untilDone(func() error { return systest.RemoveLoop(number) }) }) // the caller, who detaches the device, reports a holder
 	run(t, "losetup", node, image)                                                          // which adds a device that is not there
 	return node
 }
