@@ -214,7 +214,11 @@ func volumeSource(p *corev1.Pod, v corev1.Volume) string {
 // containersOf lists the mounts of a volume in the containers of a pod.
 func containersOf(p *corev1.Pod, volume string) string {
 	var list []string
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+	containers := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
+	for _, c := range p.Spec.EphemeralContainers {
+		containers = append(containers, corev1.Container{Name: c.Name, VolumeMounts: c.VolumeMounts, VolumeDevices: c.VolumeDevices})
+	}
+	for _, c := range containers {
 		for _, m := range c.VolumeMounts {
 			if m.Name != volume {
 				continue

@@ -41,7 +41,8 @@ func nodeAnswers(t *testing.T) map[string]string {
 		"GET /api/v1/nodes/no":       missing("nodes"),
 		"GET /api/v1/pods": `{"kind":"PodList","apiVersion":"v1","items":[
 			{"metadata":{"namespace":"shop","name":"web"},"spec":{"volumes":[{"name":"data","persistentVolumeClaim":{"claimName":"db"}}],
-			 "containers":[{"name":"c","volumeMounts":[{"name":"data","mountPath":"/data"}]}]}},
+			 "containers":[{"name":"c","volumeMounts":[{"name":"data","mountPath":"/data"}]}],
+			 "ephemeralContainers":[{"name":"debug","volumeMounts":[{"name":"data","mountPath":"/mnt"}]}]}},
 			{"metadata":{"namespace":"shop","name":"api-a"},"spec":{"volumes":[{"name":"tmp","emptyDir":{}},{"name":"conf","configMap":{"name":"api"}}],
 			 "containers":[{"name":"c","volumeMounts":[{"name":"conf","mountPath":"/etc/api.conf","subPath":"api.conf"}]}]}},
 			{"metadata":{"namespace":"shop","name":"over"},"spec":{"volumes":[{"name":"conf","emptyDir":{}}]},"status":{"phase":"Succeeded"}}]}`,
@@ -89,7 +90,7 @@ func TestLinksOfANode(t *testing.T) {
 	got, page := links("worker-7")
 	want := []string{
 		"! shop/api-a the file was replaced conf ConfigMap api c: /etc/api.conf (subPath api.conf) StaleSubPath: next start",
-		"✓ shop/api-a tmp emptyDir no fault known", "✓ shop/web data claim db c: /data no fault known",
+		"✓ shop/api-a tmp emptyDir no fault known", "✓ shop/web data claim db c: /data; debug: /mnt no fault known",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") || !strings.Contains(page, "subPath bind: broken here") {
 		t.Errorf("links\n%s\nwant\n%s\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), page)
