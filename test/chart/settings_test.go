@@ -351,6 +351,17 @@ func TestExtraObjects(t *testing.T) {
 	}
 }
 
+// TestPodOfHelmTestStays: helm test --logs reads the log of the pod after it has deleted the hooks that go when they succeed.
+func TestPodOfHelmTestStays(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{"Pod kubediag-test": "before-hook-creation", "ServiceAccount kubediag-test": "before-hook-creation,hook-succeeded"} {
+		o := &unstructured.Unstructured{Object: rendered(t, "elsewhere")[key]}
+		if got := o.GetAnnotations()["helm.sh/hook-delete-policy"]; got != want {
+			t.Errorf("%s is deleted at %q, want %q", key, got, want)
+		}
+	}
+}
+
 // TestOpenShift holds that the values for OpenShift give the ServiceAccounts of the release the constraints that their pods need.
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
