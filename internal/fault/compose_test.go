@@ -36,11 +36,11 @@ func TestComposedLinesAreThoseOfAdvice(t *testing.T) {
 			}
 			for _, enter := range []Enter{EnterNothing, EnterFirst, EnterNever} {
 				want := Known().Advise(f, Caller{Enter: enter}).Commands
-				if key := fmt.Sprint(f.Code, f.Pod, want); seen[key] {
+				key := fmt.Sprint(f.Code, f.Pod, want)
+				if seen[key] {
 					continue
-				} else {
-					seen[key] = true
 				}
+				seen[key] = true
 				own := composer.Compose(typed(f), want)
 				for i := range want {
 					if f.Details.Workload.Name == "" {

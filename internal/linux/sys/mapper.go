@@ -33,13 +33,13 @@ type mapperRequest struct {
 	data                                                             [7]byte
 }
 
-// targetSpec is the kernel's struct dm_target_spec, which a text follows.
-type targetSpec struct {
-	start, length uint64
-	status        int32
-	next          uint32 // the offset of the next one from the first
-	kind          [16]byte
-}
+// The kernel's struct dm_target_spec, which a text follows: two numbers of eight bytes, a status, the offset of the next structure from the
+// first, and the type of the target.
+const (
+	targetNextAt = 20 // four bytes
+	targetKindAt = 24 // sixteen bytes
+	targetBytes  = 40
+)
 
 // MapperTarget is one part of a mapped device, and the device mapper's words about its state.
 type MapperTarget struct {
@@ -89,19 +89,19 @@ func MapperTargets(major, minor uint32) ([]MapperTarget, error) {
 
 // parseTargets reads so many descriptions, each a structure and a text that ends with a zero.
 func parseTargets(answer []byte, count int) (targets []MapperTarget, err error) {
-	size, at := int(unsafe.Sizeof(targetSpec{})), 0
+	at := 0
 	for range count {
-		if at < 0 || len(answer)-at < size {
+		if at < 0 || len(answer)-at < targetBytes {
 			return nil, errMapperAnswer
 		}
-		spec := answer[at : at+size]
-		kind, _, _ := bytes.Cut(spec[size-16:], []byte{0})
-		text, _, ok := bytes.Cut(answer[at+size:], []byte{0})
+		spec := answer[at : at+targetBytes]
+		kind, _, _ := bytes.Cut(spec[targetKindAt:], []byte{0})
+		text, _, ok := bytes.Cut(answer[at+targetBytes:], []byte{0})
 		if !ok {
 			return nil, errMapperAnswer
 		}
 		targets = append(targets, MapperTarget{Type: string(kind), Status: string(text)})
-		next := int(binary.NativeEndian.Uint32(spec[20:]))
+		next := int(binary.NativeEndian.Uint32(spec[targetNextAt:]))
 		if next <= at {
 			at = -1
 			continue
