@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,7 +49,7 @@ func (c *connection) newClient() (*client, error) {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	if raw, err := loader.RawConfig(); err == nil && clientcmdapi.IsConfigEmpty(&raw) && *c.flags.APIServer == "" && config.Host == clientcmd.ClusterDefaults.Server {
-		return nil, fmt.Errorf("there is no kubeconfig: name one with --kubeconfig or KUBECONFIG: %w", clientcmd.ErrEmptyConfig)
+		return nil, errors.New("there is no kubeconfig: name one with --kubeconfig or KUBECONFIG")
 	}
 	if !c.set.Changed("request-timeout") {
 		config.Timeout = requestTimeout
