@@ -109,6 +109,9 @@ func (o *orphans) strand(t *testing.T) {
 	}
 	show()
 	o.checkLeft(t, began)
+	for i := range o.cephVolume.pods { // a kubelet that has started has the volumes of all pods mounted again, which heals dead ones
+		o.awaitLog(t, began, string(o.cephVolume.pods[i].UID), "MountVolume.SetUp succeeded")
+	}
 }
 
 // checkWaits shows that nothing is removed of a pod whose volume the kubelet waits for the driver to finish with.
