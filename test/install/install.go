@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/lock"
@@ -181,6 +182,13 @@ func (e *Env) install(t testing.TB) {
 	e.ApplyDir(t, "config/default")
 	e.awaitReady(t, "manager")
 	e.awaitReady(t, "agent")
+	e.Wait(t, "the manager to install the OperationSets", func(ctx context.Context) bool { // a file that is applied meanwhile is refused
+		var sets v1.OperationSetList
+		err := e.List(ctx, &sets)
+		return err == nil && !slices.ContainsFunc(operations.Sets(), func(name string) bool {
+			return !slices.ContainsFunc(sets.Items, func(s v1.OperationSet) bool { return s.Name == name })
+		})
+	})
 }
 
 // ApplyDir applies a directory of the module, with a directory of this cluster for the agent.
