@@ -162,13 +162,7 @@ func slotBudgetsOf(selected *policy.Policy, pod *corev1.Pod) []*slotBudget {
 	}
 	var all []*slotBudget
 	if b.Cluster != nil {
-		s := newSlotBudget(selected, "the cluster", share.Owner{}, b.Cluster)
-		if atOnce := int(b.Cluster.AtOnce); atOnce >= minDivided { // twice as many slots leave more of them to others
-			s.divided = true
-			s.repairs /= 2
-			s.slots = atOnce / s.repairs
-		}
-		all = append(all, s)
+		all = append(all, newSlotBudget(selected, "the cluster", share.Owner{}, b.Cluster, b.Cluster.AtOnce >= minDivided))
 	}
 	if pod == nil || b.Workload == nil {
 		return all
@@ -177,5 +171,5 @@ func slotBudgetsOf(selected *policy.Policy, pod *corev1.Pod) []*slotBudget {
 	if w := kubelet.WorkloadOf(pod); w != (fault.Workload{}) {
 		of, owner.Pod = w.String(), ""
 	}
-	return append(all, newSlotBudget(selected, of, owner, b.Workload))
+	return append(all, newSlotBudget(selected, of, owner, b.Workload, false))
 }

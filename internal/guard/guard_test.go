@@ -71,6 +71,12 @@ func (s *server) count() int {
 // begin starts a guard inside a bubble. Its knowledge is fresh.
 func begin(t *testing.T, s *server) *Guard {
 	t.Helper()
+	return beginOn(t, s, "node")
+}
+
+// beginOn starts the guard of a node.
+func beginOn(t *testing.T, s *server, node string) *Guard {
+	t.Helper()
 	if s.slots == nil {
 		s.slots = map[string]bool{}
 	}
@@ -78,7 +84,7 @@ func begin(t *testing.T, s *server) *Guard {
 	f.opened()
 	f.Answered()
 	g := New(Options{
-		Node: "node", Namespace: "kubediag", Otherwise: v1.RecoveryObserve, Live: s, Client: s, Freshness: f, Log: logr.Discard(),
+		Node: node, Namespace: "kubediag", Otherwise: v1.RecoveryObserve, Live: s, Client: s, Freshness: f, Log: logr.Discard(),
 		EvictionRefusal: func(pod *corev1.Pod) string { return pod.Annotations["refused"] },
 	})
 	ctx, cancel := context.WithCancel(t.Context())

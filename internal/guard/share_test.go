@@ -93,7 +93,7 @@ func TestADayWithATenant(t *testing.T) {
 				s := &server{}
 				var nodes []*fullNode
 				for i := range 10 {
-					n := &fullNode{Guard: begin(t, s), pods: tc.pods(i), faults: 100, victim: podIn("shop", i)}
+					n := &fullNode{Guard: beginOn(t, s, fmt.Sprint("node-", i)), pods: tc.pods(i), faults: 100, victim: podIn("shop", i)}
 					n.Set(automatic(func(s *v1.RecoveryPolicySpec) {
 						s.Budgets = &v1.RecoveryBudgets{
 							Node: &v1.RepairBudget{AtOnce: 20, PerHour: 60}, Cluster: &v1.RepairBudget{AtOnce: 100, PerHour: 1000}, Workload: tc.workload,
@@ -240,6 +240,46 @@ func TestANodeHasItsShareOfAPeriod(t *testing.T) {
 	})
 }
 
+// TestSlotsOfANode: of a divided budget, whatever its size, each node may have a quarter of the slots, and nodes with other numbers leave it
+// most of them.
+func TestSlotsOfANode(t *testing.T) {
+	t.Parallel()
+	for slots := 8; slots <= 200; slots++ {
+		s, alone := &slotBudget{slots: slots, divided: true}, 0
+		for a := range 16 {
+			mine, others := 0, map[int]int{}
+			for i := range slots {
+				if !s.mayHave(fmt.Sprint("node-", string(nodeLetters[a])), i) {
+					continue
+				}
+				mine++
+				for b := range 16 {
+					if b != a && s.mayHave(fmt.Sprint("node-", string(nodeLetters[b])), i) {
+						others[b]++
+					}
+				}
+			}
+			if mine < slots/4 || mine > (slots+3)/4 {
+				t.Fatalf("node %d may have %d of %d slots", a, mine, slots)
+			}
+			for b, both := range others {
+				if both > (mine+1)/2 {
+					t.Fatalf("nodes %d and %d have %d of %d slots in common", a, b, both, mine)
+				}
+			}
+			if len(others) < 15 {
+				alone++
+			}
+		}
+		if alone == 0 {
+			t.Fatalf("%d slots: each node has slots in common with all others", slots)
+		}
+	}
+	if whole := (&slotBudget{slots: 4}); !whole.mayHave("a", 3) || !whole.mayHave("b", 3) {
+		t.Error("a budget that is not divided has slots that a node may not have")
+	}
+}
+
 // TestSlotsAreKeptForOtherNamespaces: one namespace leaves a quarter of the slots of the cluster until the last quarter of a period, on
 // all nodes the same.
 func TestSlotsAreKeptForOtherNamespaces(t *testing.T) {
@@ -247,8 +287,8 @@ func TestSlotsAreKeptForOtherNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		var nodes []*fullNode
-		for range 20 {
-			n := &fullNode{Guard: begin(t, s)}
+		for i := range 20 {
+			n := &fullNode{Guard: beginOn(t, s, fmt.Sprint("node-", i))}
 			n.Set(automatic(func(s *v1.RecoveryPolicySpec) {
 				s.Budgets = &v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 64, PerHour: 64}}
 			}))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,8 @@ const (
 	// minDivided is the least atOnce of a budget of the cluster that is divided: a node may have a quarter of its slots, and one namespace
 	// three quarters. The last quarter is for all in the last quarter of the period.
 	minDivided, divisor = 16, 4
+	// dividedKey begins the keys of divided budgets alone. By it, admission knows slots of which a node may have a quarter.
+	dividedKey = "f"
 )
 
 // slotBackoff is the wait after all slots that were tried were taken: from 2.5 to 5 seconds at first, and from 2.5 to
@@ -68,19 +71,42 @@ type slotBudget struct {
 	divided bool
 }
 
-func newSlotBudget(p *policy.Policy, of string, owner share.Owner, b *v1.RepairBudget) *slotBudget {
+// newSlotBudget makes a budget of a policy; a divided one has twice as many slots, which leaves more of them to others.
+func newSlotBudget(p *policy.Policy, of string, owner share.Owner, b *v1.RepairBudget, divided bool) *slotBudget {
 	parts := []string{string(p.Object.UID), of, owner.Namespace, fmt.Sprint(b.AtOnce, b.PerHour)}
 	if owner.Pod != "" {
 		parts = append(parts, owner.Pod)
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	// A slot that is good for more repairs saves writes, and leaves fewer nodes that may repair at once.
-	repairs := int(math.Sqrt(float64(b.AtOnce)))
+	repairs, key := int(math.Sqrt(float64(b.AtOnce))), "0"+hex.EncodeToString(sum[:8])[1:]
+	if divided {
+		repairs, key = repairs/2, dividedKey+key[1:]
+	}
 	return &slotBudget{
-		key: hex.EncodeToString(sum[:8]), of: of, owner: owner, repairs: repairs, slots: int(b.AtOnce) / repairs,
+		key: key, of: of, owner: owner, repairs: repairs, slots: int(b.AtOnce) / repairs, divided: divided,
 		period: time.Hour * time.Duration(b.AtOnce) / time.Duration(b.PerHour),
 	}
 }
+
+// mayHave reports whether a node may have a slot of a budget. The slots of a divided one lie in rows of four. A node may have one of each
+// row, which two numbers of its name choose; nodes whose numbers differ have few slots in common, or none. So no node has more than a
+// quarter, and a node that has all of its quarter leaves most of the slots of any other. config/policy/agent-node.yaml computes the same.
+func (s *slotBudget) mayHave(node string, slot int) bool {
+	if !s.divided {
+		return true
+	}
+	first, step := 0, 0
+	for i := range len(node) {
+		at := strings.IndexByte(nodeLetters, node[i])
+		first, step = first+at, step+at/divisor
+	}
+	row := slot / divisor
+	return slot%divisor == (first+row*step)%divisor
+}
+
+// nodeLetters are the letters of the names of nodes.
+const nodeLetters = "abcdefghijklmnopqrstuvwxyz0123456789-."
 
 // number is the number of the period that a time is in.
 func (s *slotBudget) number(now time.Time) int64 { return now.UnixNano() / int64(s.period) }
@@ -204,7 +230,7 @@ func (o *slots) claim(ctx context.Context, s *slotBudget, namespace string) erro
 	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{s.key, fmt.Sprint(number), namespace}, "\x00")))
 	order := rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]))).Perm(s.slots)
-	order = order[s.kept(s.slots, now):]
+	order = slices.DeleteFunc(order[s.kept(s.slots, now):], func(i int) bool { return !s.mayHave(o.node, i) })
 	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	seconds := int32(min(s.period/time.Second+1, math.MaxInt32))
 	// Names have the begin of the period in milliseconds since 1970: so the API server can compare it with its clock, and refuse slots of

@@ -8,7 +8,6 @@ package mountfault
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,22 +24,6 @@ import (
 
 // nodeClaim is the key of the node's name in the token of a pod.
 const nodeClaim = "authentication.kubernetes.io/node-name"
-
-// applyPolicy applies the policy with the name that the agents have here.
-func applyPolicy(t *testing.T, env *apitest.Env, user string) {
-	t.Helper()
-	const file, account = "../../config/policy/agent-node.yaml", "'system:serviceaccount:kubediag:kubediag-agent'"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Count(string(text), account) != 3 {
-		t.Fatalf("%s does not name %s three times", file, account)
-	}
-	for _, o := range apitest.Objects(t, strings.ReplaceAll(string(text), account, "'"+user+"'")) {
-		env.MustCreate(t, o)
-	}
-}
 
 // onNode is a client of the agent with a token that names these nodes.
 func onNode(t *testing.T, config *rest.Config, nodes ...string) client.Client {
@@ -75,7 +58,7 @@ func checkRefused(t *testing.T, what string, err error, refused string) {
 // write MountFaults.
 func TestAgentsWriteTheirNodeOnly(t *testing.T) {
 	n := newRealNode(t, apitest.Start(t))
-	applyPolicy(t, n.env, n.config.Impersonate.UserName)
+	n.env.PolicyFor(t, "agent-node.yaml", "agent", n.config.Impersonate.UserName)
 	long := strings.Repeat("long.", 20) + n.ns
 	one, none, both := onNode(t, n.config, "n1"), onNode(t, n.config), onNode(t, n.config, "n1", "n2")
 	apitest.Eventually(t, func() error { // until the policy is in force
@@ -202,6 +185,11 @@ func (n *realNode) leasesUnderThePolicy(t *testing.T) {
 		l.Labels = map[string]string{v1.LabelRepairSlot: "0123456789abcdef"}
 		return l
 	}
+	divided := func(number int) *coordinationv1.Lease {
+		l := slotOf(time.Now())
+		l.Name = fmt.Sprintf("kubediag-slot-f123456789abcdef-%d-%d", time.Now().UnixMilli(), number)
+		return l
+	}
 	now, long := time.Now(), strings.Repeat("long.", 20)+"n"
 	for what, tc := range map[string]struct {
 		lease   *coordinationv1.Lease
@@ -221,6 +209,11 @@ func (n *realNode) leasesUnderThePolicy(t *testing.T) {
 		"a slot to come":         {n.leaseOf(slot(now.Add(time.Hour)), "n1"), one, "takes slots of the present period only"},
 		"a slot of 2099":         {n.leaseOf(slot(now.AddDate(73, 0, 0)), "n1"), one, "takes slots of the present period only"},
 		"a slot without a time":  {n.leaseOf("kubediag-slot-0123456789abcdef-x-7", "n1"), one, "writes its own Lease and slots"},
+		"its quarter":            {divided(0), one, ""},
+		"its quarter of a row":   {divided(5), one, ""},
+		"another quarter":        {divided(1), one, "takes its quarter of the slots"},
+		"the column of row 0":    {divided(4), one, "takes its quarter of the slots"},
+		"a quarter of n2":        {divided(5), onNode(t, n.config, "n2"), "of that node only"},
 		"annotations": {func() *coordinationv1.Lease {
 			l := slotOf(now)
 			l.Annotations = map[string]string{"a": strings.Repeat("x", 200<<10)}

@@ -54,6 +54,26 @@ func (e *Env) Limited(t testing.TB, part, namespace string) *rest.Config {
 	return config
 }
 
+// PolicyFor applies a file of config/policy with a user as the account of kubediag that the file names, until the test has ended.
+func (e *Env) PolicyFor(t testing.TB, file, part, user string) {
+	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "config", "policy", file))
+	if err != nil {
+		t.Fatalf("reading policy: %v", err)
+	}
+	account := "'system:serviceaccount:kubediag:kubediag-" + part + "'"
+	if !strings.Contains(string(text), account) {
+		t.Fatalf("%s does not name %s", file, account)
+	}
+	for _, o := range Objects(t, strings.ReplaceAll(string(text), account, "'"+user+"'")) {
+		e.MustCreate(t, o)
+	}
+}
+
 // binding gives a role, of the cluster or of a namespace, to a user.
 func binding(role *unstructured.Unstructured, user string) *unstructured.Unstructured {
 	b := &unstructured.Unstructured{Object: map[string]any{

@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -159,16 +158,11 @@ type forger struct {
 
 func newForger(b *testing.B, n *fakenode.Node, counts *tally) *forger {
 	b.Helper()
-	config := (&apitest.Env{Config: n.Config, Client: n.WithWatch}).Limited(b, "agent", "default")
+	env := &apitest.Env{Config: n.Config, Client: n.WithWatch}
+	config := env.Limited(b, "agent", "default")
 	config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {otherNode}}
 	config.QPS = -1
-	text, err := os.ReadFile("../../config/policy/agent-node.yaml")
-	must(b, err)
-	const account = "'system:serviceaccount:kubediag:kubediag-agent'"
-	for _, o := range apitest.Objects(b, strings.ReplaceAll(string(text), account, "'"+config.Impersonate.UserName+"'")) {
-		must(b, client.IgnoreAlreadyExists(n.Create(b.Context(), o)))
-		b.Cleanup(func() { must(b, client.IgnoreNotFound(n.Delete(context.WithoutCancel(b.Context()), o))) })
-	}
+	env.PolicyFor(b, "agent-node.yaml", "agent", config.Impersonate.UserName)
 	must(b, client.IgnoreAlreadyExists(n.Create(b.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: otherNode}})))
 	c, err := client.New(rest.CopyConfig(config), client.Options{Scheme: n.Scheme()})
 	must(b, err)
