@@ -45,7 +45,7 @@ func codes(text string) (found []fault.Code) {
 func hints(text string) (found []string) {
 	plain := simplify(text)
 	for _, r := range remarks {
-		if hasAny(plain, r.phrases) && r.like.MatchString(plain) {
+		if hasAny(plain, r.phrases) && !hasAny(plain, r.none) && r.like.MatchString(plain) {
 			found = append(found, r.hint)
 		}
 	}

@@ -27,8 +27,10 @@ var (
 	// mountTool are the words of util-linux 2.41, whose bind mounts of the kubelet's descriptors fail for no fault of the
 	// volume.
 	mountTool = []string{"move_mount() failed", "bad superblock on /proc/"}
-	busy      = []string{"resource busy", "target is busy", "device is busy", "dataset is busy", "already mounted or", "apparently in use by the system"}
-	inMemory  = []string{"kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~empty-dir"}
+	// byServer are the words of a server, or of the program that mounts for it, about a path that is not on the node.
+	byServer = []string{"reason given by server", "mount error(", "mount.nfs: no such", "mount.nfs4: no such", "dial unix "}
+	busy     = []string{"resource busy", "target is busy", "device is busy", "dataset is busy", "already mounted or", "apparently in use by the system"}
+	inMemory = []string{"kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~empty-dir"}
 )
 
 // Parts of patterns.
@@ -54,7 +56,9 @@ var (
 	readOnlyChange = regexp.MustCompile(`l?(?:chown|chmod) /[^ ]*` + volumePath + `: read-only file system`)
 	// sourceExists is a directory that a runtime or the kubelet makes because a stat of it failed, and that is there.
 	sourceExists = regexp.MustCompile(`(?:mount source path|generate spec|containererror|failed to create dir).*mkdir /[^ ]+:? file exists|` +
-		`(?:mkdir|directory)[^/]{0,20}/[^ ]*` + volumePath + `:? file exists`)
+		`(?:mkdir|directory)[^/]{0,20}/[^ ]*` + volumePath + `:? file exists|mkdir /[^ ]*/pvc-[0-9a-f-]{36}[^ ]*: file exists`)
+	// sourceRefused is a directory that a runtime has to make, as a hostPath is missing, on a file system that nothing can be written to.
+	sourceRefused = regexp.MustCompile(`(?:mount source path|generate (?:container [^ ]+ )?spec|containererror).*mkdir /[^ ]+:? read-only file system`)
 	// missingPath is a path that the kubelet has looked for: of a local volume, and of a hostPath of a container.
 	missingPath = regexp.MustCompile(`(?:^ |: )path /[^ ]+ does not exist|\berror: (?:l?stat|statfs) /[^ ]+: no such file or directory|` +
 		`bind source path does not exist: /`)
@@ -65,8 +69,14 @@ var (
 	// fileSystemError is the message of a file system that has failed. An error that is only remembered is not among them.
 	fileSystemError = regexp.MustCompile(`(?:ext[234]-fs|f2fs-fs|xfs|btrfs)[a-z: ]{0,12}\((?:device )?[^)]{1,60}\).{0,160}(?:remounting filesystem read-?only|` +
 		`forced readonly|journal has aborted|aborted journal|i/o error|io failure|shut ?down|shutting down|metadata corruption|corruption of in-memory data)|` +
-		`(?:ext[234]-fs|btrfs:?) (?:error|critical) \(device `)
-	hostPathKind = regexp.MustCompile(`hostpath type check failed: [^ ]+ is not a`)
+		`(?:ext[234]-fs|btrfs:?) (?:error|critical) \(device |xfs \([^)]{1,60}\): please unmount the filesystem`)
+	// lostClient are the messages of the kernel about a server that lets this client wait, or does not know it any more.
+	lostClient = regexp.MustCompile(`ceph: \[?[^]]{0,60}\]?:? ?mds[0-9]+ (?:reconnect denied|rejected session)|libceph: .{0,80}block?listed|` +
+		`lustreerror: .*this client was evicted by `)
+	waitsForServer = regexp.MustCompile(`ceph: (?:\[[^]]{0,60}\]: )?mds[0-9]+ hung|lustre: .*connection to .* was lost; in progress operations|lustreerror: .*failed: rc = -(?:107|110)\b`)
+	// requestFailed is a request to a network's block device that has failed: EIO, or the client is shut out.
+	requestFailed = regexp.MustCompile(`rbd: rbd[0-9]+: (?:read|write|discard|zeroout) [^ ]+ at [^ ]+ (?:\([^ ]+\) )?result -(?:5|108)\b`)
+	hostPathKind  = regexp.MustCompile(`hostpath type check failed: [^ ]+ is not a`)
 	// runningCall is a call to a driver, or an operation of the kubelet, that waits for an earlier one.
 	runningCall = regexp.MustCompile(`operation (?:with|for|on) (?:(?:the|that|this|given|same) )*(?:volume|name|target).{0,160}` +
 		`already (?:in progress|executing|exists|running|pending)|already an? operation (?:in progress|running|pending)|volume key .{1,200}already exists`)
@@ -81,17 +91,27 @@ var (
 	busyInside = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
 	// busyInPod is a volume of a pod that cannot be unmounted, because something has it open or is mounted inside.
 	busyInPod     = regexp.MustCompile(`/pods/[^ ]+/volumes/[^ ]+[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
-	missingRecord = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json: no such file or directory`)
+	missingRecord = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json(?:: no such file or directory|\]: (?:eof|unexpected end of json input|invalid character))`)
+	// nothingMounted is a volume that cannot be unmounted, because nothing is mounted there.
+	nothingMounted = regexp.MustCompile(`(?:unmountvolume|teardown|nodeunpublishvolume).*: (?:rpc error: code = [a-z]+ desc = )?volume (?:is )?not mounted|` +
+		`umount: [^ ]*/pods/[^ ]+/volumes/[^ ]+: (?:not mounted|no mount point specified|umount failed: invalid argument)|` +
+		`error getting block device for volume: .*lstat devtmpfs: no such file or directory`)
+	// notKilled is a container that does not end after SIGKILL: most such wait in the kernel for a mount.
+	notKilled = regexp.MustCompile(`did not receive an exit event|waiting for container [^ ]+ to be killed|killcontainererror: rpc error: code = (?:4|deadlineexceeded) `)
+	// mountedDevice is a device that a program leaves alone because a file system of it is mounted.
+	mountedDevice = regexp.MustCompile(`/dev/[^ ]+ (?:is mounted[.;]|contains a mounted filesystem)|device is held open by`)
 	// mountLimit is a mount beyond fs.mount-max: the disk need not be full.
 	mountLimit = regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`)
 	// wholeVolume is a line of a mount table with a subPath bind that shows the root of its file system.
-	wholeVolume    = regexp.MustCompile(`^ [0-9]+ [0-9]+ [0-9]+:[0-9]+ / [^ ]*/volume-subpaths/[^ ]+ `)
+	wholeVolume = regexp.MustCompile(`^ [0-9]+ [0-9]+ [0-9]+:[0-9]+ / [^ ]*/volume-subpaths/[^ ]+ `)
+	// noSource is a mount of a runtime that has no source in the tree: a cgroup, proc.
+	noSource       = regexp.MustCompile(`error mounting [^/ ]+ to rootfs|mounting [^/ ]+ to rootfs`)
 	skippedUnmount = regexp.MustCompile(`unmount skipped because path does not exist: [^ ]*/volume-subpaths/`)
 )
 
 var wordings = []wording{
 	{code: fault.HeldDevice, all: [][]string{busy, {
-		"unmap", "unmount", "umount", "detach", "remove ioctl", "reset", "mkfs", "wipefs", "will not make a filesystem",
+		"unmap", "unmount", "umount", "detach", "remove ioctl", "reload ioctl", "reset", "mkfs", "wipefs", "will not make a filesystem",
 		"probing initialization", "/dev/", "mount directory", "globalmount", "/volumes/kubernetes.io~",
 	}}, none: append([]string{"/sys/fs/cgroup", "/netns/", "root filesystem"}, inMemory...), unlike: runtimePath},
 	{code: fault.HeldDevice, all: [][]string{busy}, none: inMemory, like: busyVolume},
@@ -101,6 +121,7 @@ var wordings = []wording{
 	{code: fault.HeldDevice, all: [][]string{{"rbd image"}, {"still being used"}}},
 	{code: fault.HeldDevice, all: [][]string{{"unable to remove open device"}}},
 	{code: fault.HeldDevice, all: [][]string{{" in use"}}, like: mappingInUse},
+	{code: fault.HeldDevice, all: [][]string{{"mounted", "held open"}}, like: mountedDevice},
 	{code: fault.HeldDevice, all: [][]string{{"find loopback device which takes file descriptor lock"}}},
 
 	{code: fault.DisconnectedFUSE, all: [][]string{{
@@ -114,12 +135,21 @@ var wordings = []wording{
 	{code: fault.VolumeIOError, all: [][]string{{"read-only file system"}}, none: inMemory, like: readOnlyChange},
 	{code: fault.VolumeIOError, all: [][]string{{"error", "aborting"}}, like: blockError, unlike: noDisk},
 	{code: fault.VolumeIOError, all: [][]string{{"-fs", "xfs", "btrfs"}}, like: fileSystemError},
+	{code: fault.VolumeIOError, all: [][]string{{"rbd: rbd"}, {" result -"}}, like: requestFailed},
+	{code: fault.VolumeIOError, all: [][]string{{"failed to create subpath directory"}}},
+	{code: fault.DisconnectedFUSE, all: [][]string{{"failed to create subpath directory"}}},
+	{code: fault.StaleFileHandle, all: [][]string{{"ceph: ", "lustreerror: "}}, like: lostClient},
+	{code: fault.HungMount, all: [][]string{{"ceph: ", "lustre: ", "lustreerror: "}}, like: waitsForServer},
 	{code: fault.StaleFileHandle, all: [][]string{{"stale file handle", "stale nfs file handle"}}},
 	{code: fault.HungMount, all: [][]string{{"nfs: server "}, {"not responding"}}},
 	{code: fault.HungMount, all: [][]string{{"cifs: vfs: "}, {"has not responded in "}}},
 	{code: fault.HungMount, all: [][]string{{"operation"}, {"volume", "that name"}, {"already "}}, like: runningCall},
 	{code: fault.HungMount, all: [][]string{{"volume key "}}, like: runningCall},
+	{code: fault.HungMount, all: [][]string{{"status: unmountunderprogress", "status: mountunderprogress"}}},
 	{code: fault.HungMount, all: [][]string{{" blocked for more than "}}, like: blockedTask},
+	{code: fault.HungMount, all: [][]string{{"container"}, {"kill"}}, like: notKilled},
+	{code: fault.StuckTermination, all: [][]string{{"container"}, {"kill"}}, like: notKilled},
+	{code: fault.StuckTermination, all: [][]string{{"mount", "block device"}, {"not mounted", "no mount point", "invalid argument", "lstat devtmpfs"}}, like: nothingMounted},
 	{code: fault.HungMount, all: [][]string{{"deadlineexceeded", "deadline exceeded"}, {
 		"mountvolume", "mountdevice", "unmountvolume", "unmountdevice", "teardown", "nodestagevolume", "nodeunstagevolume",
 		"nodepublishvolume", "nodeunpublishvolume",
@@ -137,6 +167,7 @@ var wordings = []wording{
 	{code: fault.DeletedVolumeSource, all: [][]string{{"mountpoint is not empty", "nonempty mount option"}}},
 
 	{code: fault.LeftoverStaging, all: [][]string{{"cannot detach volume because it is still mounted"}}},
+	{code: fault.LeftoverStaging, all: [][]string{{"is still mounted by other references"}}},
 	{code: fault.StackedMounts, all: [][]string{{"no space left on device"}}, like: mountLimit},
 
 	{code: fault.SourceTypeMismatch, mounts: true, all: [][]string{otherKinds}},
@@ -144,41 +175,17 @@ var wordings = []wording{
 	{code: fault.MissingBindSource, all: [][]string{{"hostpath type check failed"}}, like: hostPathKind},
 	{code: fault.StaleSubPath, all: [][]string{{"prepare subpath"}}, none: mountTool},
 	{code: fault.StaleSubPath, all: [][]string{subPath, deleted}, none: otherKinds},
-	{code: fault.StaleSubPath, all: [][]string{subPath, enoent}, none: slices.Concat(otherKinds, lookups, mountTool)},
-	{code: fault.StaleSubPath, mounts: true, all: [][]string{enoent}, none: slices.Concat(otherKinds, lookups, ofVolume, mountTool)},
+	{code: fault.StaleSubPath, all: [][]string{subPath, enoent}, none: slices.Concat(otherKinds, lookups, mountTool, byServer)},
+	{code: fault.StaleSubPath, mounts: true, all: [][]string{enoent}, none: slices.Concat(otherKinds, lookups, ofVolume, mountTool, byServer), unlike: noSource},
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"path does not exist"}}, like: skippedUnmount},
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"directory not empty", "resource busy"}}, like: leftSubPath},
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"file exists"}}, none: inMemory, like: sourceExists},
 	{code: fault.WrongSubPath, all: [][]string{subPath}, like: wholeVolume},
 	{code: fault.DeletedVolumeSource, all: [][]string{ofVolume, deleted}, none: slices.Concat(otherKinds, subPath)},
-	{code: fault.DeletedVolumeSource, mounts: true, all: [][]string{ofVolume, enoent}, none: slices.Concat(otherKinds, subPath, lookups, mountTool)},
+	{code: fault.DeletedVolumeSource, mounts: true, all: [][]string{ofVolume, enoent}, none: slices.Concat(otherKinds, subPath, lookups, mountTool, byServer)},
 	{code: fault.MissingBindSource, mounts: true, all: [][]string{enoent, lookups}, none: append([]string{"vol_data.json"}, slices.Concat(otherKinds, deleted)...)},
-	{code: fault.MissingBindSource, mounts: true, all: [][]string{enoent}, none: append([]string{"vol_data.json"}, slices.Concat(otherKinds, deleted, subPath, mountTool)...)},
+	{code: fault.MissingBindSource, mounts: true, all: [][]string{enoent}, none: append([]string{"vol_data.json"}, slices.Concat(otherKinds, deleted, subPath, mountTool, byServer)...), unlike: noSource},
+	{code: fault.MissingBindSource, all: [][]string{{"read-only file system"}}, like: sourceRefused},
 	{code: fault.MissingBindSource, all: [][]string{{"special device /"}, {" does not exist"}}, none: []string{"special device /dev/"}},
 	{code: fault.MissingBindSource, all: [][]string{{" does not exist", "no such file or directory"}}, like: missingPath, none: []string{": path /dev/"}},
-}
-
-// remark is a subject of a text that has no code.
-type remark struct {
-	phrases []string
-	like    *regexp.Regexp
-	hint    string
-}
-
-var remarks = []remark{
-	{
-		[]string{"shared mount", "slave mount"},
-		regexp.MustCompile(`is mounted on [^ ]+ but it is not a (?:shared|slave|shared or slave) mount`),
-		"the mount that has this path is private, so nothing that is mounted there reaches other mount namespaces",
-	},
-	{
-		[]string{"staged", "valid mount point", "valid mountpoint"},
-		regexp.MustCompile(`does not appear (?:to be )?staged|is not a valid mount ?point|(?:hasnt|has not) been staged|(?:isnt|is not) staged`),
-		"the driver finds the volume not mounted at its staging path",
-	},
-	{
-		mountTool,
-		regexp.MustCompile(`move_mount\(\) failed|bad superblock on /proc/[^ ]+/fd/`),
-		"mount of util-linux 2.41 refuses some binds of open files; the source need not be broken",
-	},
 }
