@@ -43,7 +43,8 @@ type agent struct {
 	pods      *nodePods
 
 	kubelet     *kubelet.Finder
-	volumes     *volume.Inspector
+	volumes     *volume.Inspector // for Diagnoses
+	watched     *volume.Inspector // the same for the sentinel, which never waits for a second look
 	orphans     *orphan.Inspector
 	devices     *device.Inspector
 	connections *fuse.Control // nil if the kernel reports nothing

@@ -20,7 +20,7 @@ import (
 // looks are the searches that the sentinel makes from time to time. They are those of a scan.
 func (a *agent) looks() map[fault.Search]mountstate.Inspector {
 	node := searches.Node{
-		Devices: a.devices, Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}, ClaimPaths: a.pods.ClaimPaths, Attachments: a.pods,
+		Devices: a.devices, Prober: a.watched.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}, ClaimPaths: a.pods.ClaimPaths, Attachments: a.pods,
 	}
 	all := map[fault.Search]mountstate.Inspector{}
 	for _, s := range searches.All() {

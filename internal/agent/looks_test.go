@@ -31,7 +31,7 @@ func TestLooksAtSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := kubelettest.WaitingPod(uid, root+"/missing", corev1.ContainerStateWaiting{Reason: "ContainerCreating"})
-	a := &agent{pods: &nodePods{}, volumes: &volume.Inspector{}}
+	a := &agent{pods: &nodePods{}, watched: &volume.Inspector{}}
 	look := func() []fault.Finding {
 		t.Helper()
 		found := a.looks()[fault.SearchSources].(nodeLook)

@@ -34,9 +34,9 @@ const (
 // newSentinel makes the sentinel, which watches the node also without a Diagnosis, and the writer of its MountFaults.
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
-		Mode: a.options.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
+		Mode: a.options.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.watched, Orphans: a.orphans, Lock: a.repairs,
 		Begun: a.recorder.Begun(), Looks: a.looks(),
-		Binds: subpath.Sources{Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}},
+		Binds: subpath.Sources{Prober: a.watched.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}},
 	}
 	if a.connections != nil {
 		s.Connections = a.connections

@@ -29,16 +29,16 @@ import (
 )
 
 // newVolumes makes the judges of volumes, of directories of pods and of devices. There is one of each, for the sentinel and all
-// processors: it remembers which file systems hang, and bounds the processes that wait for them.
+// processors, and one prober: it remembers which file systems hang, and bounds the processes that wait for them.
 func (a *agent) newVolumes(ctx context.Context) (err error) {
 	if err := follow(ctx, a.manager.GetCache(), &corev1.Pod{}, a.pods.replacePod); err != nil {
 		return err
 	}
 	runtime := &cri.Client{Socket: a.runtimeSocket}
-	a.volumes = &volume.Inspector{
-		Kubelet: a.kubelet, Prober: &probe.Prober{}, Pods: a.pods, Runtime: runtime,
-		Runner: &subprocess.Runner{}, // not the prober's: a probe that hangs must not hold up the repair of others
-	}
+	// Not the prober's: a probe that hangs must not hold up the repair of others.
+	prober, changes := &probe.Prober{Looks: probe.TwoLooks}, &subprocess.Runner{}
+	a.volumes = &volume.Inspector{Kubelet: a.kubelet, Prober: probe.Twice{Prober: prober}, Pods: a.pods, Runtime: runtime, Runner: changes}
+	a.watched = &volume.Inspector{Kubelet: a.kubelet, Prober: prober, Pods: a.pods, Runtime: runtime, Runner: changes}
 	a.orphans = &orphan.Inspector{
 		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.pods, MinimumAge: a.options.OrphanMinimumAge,
 	}

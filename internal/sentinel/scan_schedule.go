@@ -20,7 +20,7 @@ func (s *scanSchedule) scanned(now time.Time, asked int) {
 	s.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
 }
 
-// rescanFaults has the next scan follow sooner while there are faults. The delay grows as long as they do not change.
+// rescanFaults has the next scan follow sooner while there are faults, or one may be. The delay grows as long as they do not change.
 func (s *scanSchedule) rescanFaults(now time.Time, changed, present bool) {
 	if s.rescanDelay = min(2*s.rescanDelay, time.Hour); changed {
 		s.rescanDelay = faultRescanInterval

@@ -225,7 +225,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		}
 		w.probeErr = probeError(survey.Volumes)
 		changed := w.updateFaults(survey.Volumes)
-		w.rescanFaults(now, changed, len(w.present) > 0)
+		w.rescanFaults(now, changed || survey.Silent, len(w.present) > 0 || survey.Silent)
 		if w.probeErr == nil {
 			w.sentinel.publish(fromVolumes, faultsOf(w.present))
 		}

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor/processortest"
 )
@@ -33,6 +34,7 @@ type deadVolumes struct {
 	looks       [][]string     // the pods of each look before or after repairs
 	applyResult fault.Applied  // the result of each repair
 	pod         corev1.Pod
+	silent      bool
 
 	found, repaired int // notifications
 	trouble         []string
@@ -50,7 +52,7 @@ func newDeadVolumes(many int) *deadVolumes {
 }
 
 func (d *deadVolumes) Inspect(context.Context, mountstate.Scope) (*volume.Survey, error) {
-	return &volume.Survey{Volumes: d.volumes}, nil
+	return &volume.Survey{Volumes: d.volumes, Silent: d.silent}, nil
 }
 
 func (d *deadVolumes) Plan(_ context.Context, v *volume.Health, _ volume.PlanOptions) ([]fault.Action, []string, error) {
@@ -392,6 +394,30 @@ func TestRescanBacksOff(t *testing.T) {
 		}
 		if waits[0] != faultRescanInterval || !slices.IsSorted(waits) || waits[len(waits)-1] != scanInterval {
 			t.Errorf("waits: %v", waits)
+		}
+	})
+}
+
+// TestSecondLookIsSoon: a volume that was silent for the first time is no fault, and all are scanned again soon.
+func TestSecondLookIsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadVolumes(1)
+		d.volumes[0].Verdict = volume.Verdict{UnknownReason: "silent"}
+		d.volumes[0].Evidence.Answer.State, d.silent = probe.Silent, true
+		w := d.watcher()
+		w.sentinel.Guard = always{Observe}
+		for range 3 { // it may answer in between
+			if err := w.scan(t.Context()); err != nil || time.Until(w.nextScan) != faultRescanInterval || d.found > 0 || len(d.trouble) > 0 || w.probeErr != nil {
+				t.Fatalf("the next scan in %s, %v; %d faults, trouble %q, %v", time.Until(w.nextScan), err, d.found, d.trouble, w.probeErr)
+			}
+		}
+		d.volumes[0].Verdict, d.volumes[0].Evidence.Answer.State, d.silent = volume.Verdict{Code: fault.HungMount}, probe.Hung, false
+		if err := w.scan(t.Context()); err != nil || d.found != 1 {
+			t.Fatalf("%d faults, %v", d.found, err)
+		}
+		d.volumes[0].Verdict, d.volumes[0].Evidence.Answer.State, d.silent = volume.Verdict{UnknownReason: "silent"}, probe.Silent, true
+		if err := w.scan(t.Context()); err != nil || len(w.present) != 1 {
+			t.Errorf("a fault that nothing disproves is gone: %v", err)
 		}
 	})
 }

@@ -339,7 +339,7 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 // useNode has the scan ask the node that was found, and the recorder write down the answers.
 func (s *scan) useNode(recorder *nodeRecorder) error {
 	node := s.node.ReadOnce()
-	s.source = nodeSource{node, newBoundedRuntime(s.node), &asking.Prober{Known: node.KnownTable, Once: true}, recorder}
+	s.source = nodeSource{node, newBoundedRuntime(s.node), &asking.Prober{Known: node.KnownTable, Looks: asking.OneLook}, recorder}
 	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {

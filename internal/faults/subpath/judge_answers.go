@@ -97,6 +97,8 @@ func describeAnswer(a probe.Answer) string {
 		return a.Errno.Error()
 	case a.State == probe.Hung:
 		return "it does not answer"
+	case a.State == probe.Silent:
+		return "it has not answered the first time, and a second look decides"
 	case len(a.Evidence) > 0:
 		return strings.Join(a.Evidence, "; ")
 	}

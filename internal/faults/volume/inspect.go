@@ -56,6 +56,8 @@ type Survey struct {
 	// Coverage and Unknown are the extent of the inspection.
 	Coverage mountstate.Coverage
 	Unknown  mountstate.Unknown
+	// Silent is whether a file system did not answer for the first time: an inspection some seconds later finds whether it hangs.
+	Silent bool
 }
 
 // Broken lists the volumes that have a fault, or a copy that has one.
@@ -85,6 +87,7 @@ func (i *Inspector) Inspect(ctx context.Context, s mountstate.Scope) (*Survey, e
 	inspection.seen.Coverage.Took = time.Since(began)
 	return &Survey{
 		Volumes: inspection.volumes, Namespace: inspection.host.namespace.Inode, Coverage: inspection.seen.Coverage, Unknown: inspection.seen.Unknown,
+		Silent: inspection.silent,
 	}, nil
 }
 
@@ -94,6 +97,7 @@ type inspection struct {
 	volumes []*Health
 	copies  []*Copy // healthy ones included
 	seen    mountstate.Survey
+	silent  bool // see Survey
 }
 
 // inspect does the steps that decide on a repair.
@@ -130,6 +134,7 @@ func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspectio
 	if n.copies, err = prober.judgeCopies(ctx, n.volumes); err != nil {
 		return nil, err
 	}
+	n.silent = prober.silent
 	enumerator.addSharing(n.volumes)
 	return n, i.addRemovalFacts(ctx, enumerator, n.volumes)
 }

@@ -112,6 +112,8 @@ func judgeAnswer(answer probe.Answer, countsLinks bool) Verdict {
 			return brokenVerdict(fault.HungMount, "the file system does not answer: an earlier probe still waits")
 		}
 		return brokenVerdict(fault.HungMount, "the file system has not answered for %s", answer.Took.Round(100*time.Millisecond))
+	case probe.Silent:
+		return Verdict{UnknownReason: "it has not answered the first time; a busy node may be the reason, and a second look decides"}
 	case probe.Stale:
 		if answer.Errno == sys.EACCES {
 			return brokenVerdict(fault.StaleFileHandle, "the server no longer lets this node use the directory: %s", errorText(answer))

@@ -136,6 +136,7 @@ func TestJudge(t *testing.T) {
 		"no right to ask":      {evidence: stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer(other)), unknown: "access to it is denied: permission denied"},
 		"no right, data split": {evidence: stagedEvidence("/k/v", errorAnswer(probe.Denied, sys.EPERM), aliveAnswer(), aliveAnswer()).onNodeDisk(), unknown: "access to it is denied"},
 		"no memory to ask":     {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.ENOMEM), aliveAnswer(), aliveAnswer()), unknown: "it answers with an error: cannot allocate memory"},
+		"silent once":          {evidence: stagedEvidence("/v", errorAnswer(probe.Silent, 0), aliveAnswer(), aliveAnswer()), unknown: "a second look decides"},
 		"could not be asked":   {evidence: stagedEvidence("/v", errorAnswer(probe.NotProbed, 0), aliveAnswer(), aliveAnswer()), unknown: "it could not be asked"},
 		"went meanwhile":       {evidence: stagedEvidence("/v", errorAnswer(probe.Gone, 0), aliveAnswer(), aliveAnswer()), unknown: "it is gone now"},
 		"was never asked":      {evidence: stagedEvidence("/v", probe.Answer{}, aliveAnswer(), aliveAnswer()), unknown: "it was not asked"},

@@ -43,7 +43,8 @@ const (
 // batchProber asks many targets at once, and counts them.
 type batchProber struct {
 	Prober
-	seen *mountstate.Survey
+	seen   *mountstate.Survey
+	silent bool // a file system was, see Survey
 }
 
 // askAll asks all of it, at once if it is not more than one batch.
@@ -92,6 +93,7 @@ func (p *batchProber) askOnce(ctx context.Context, requests []probeRequest) (lef
 	}
 	for i, r := range requests {
 		r.receive(answers[i])
+		p.silent = p.silent || answers[i].State == probe.Silent
 		if answers[i].State == probe.NotProbed {
 			left = append(left, r)
 		}

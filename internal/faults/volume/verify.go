@@ -64,7 +64,7 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 func (n *inspection) answersAgain(want fault.Mount) (ok bool, how string) {
 	for _, v := range n.volumes {
 		if faults.MountOf(v.Evidence.Mount).Same(want) {
-			return v.Evidence.Answer.State != probe.Hung && v.Evidence.Answer.State != probe.NotProbed, fmt.Sprintf("the mount at %q: %s", v.Evidence.Point, v.Evidence.Answer.State)
+			return !slices.Contains([]probe.State{probe.Hung, probe.Silent, probe.NotProbed}, v.Evidence.Answer.State), fmt.Sprintf("the mount at %q: %s", v.Evidence.Point, v.Evidence.Answer.State)
 		}
 	}
 	return true, fmt.Sprintf("the mount at %q is gone", want.Point)

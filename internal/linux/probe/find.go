@@ -104,7 +104,7 @@ func (s *pass) groupByFileSystem() {
 	s.groups = slices.DeleteFunc(s.groups, func(g *targetGroup) bool {
 		s.noteSilence(g)
 		w, waits := s.prober.waitingThreads[g.device]
-		if a, silent := s.knownSilence(g); silent && (s.prober.Once || !waits) {
+		if a, silent := s.knownSilence(g, waits); silent {
 			for _, q := range g.questions {
 				if to := &s.answers[q.Target]; sameMount(to.ID, a.ID) {
 					to.Stat = a.Stat
@@ -119,7 +119,7 @@ func (s *pass) groupByFileSystem() {
 			return false
 		}
 		for _, q := range g.questions {
-			s.answers.setState(q.Target, w.state, 0, append([]string{w.String()}, describeQueue(s.waitingRequests(q.Target))...)...)
+			s.answers.setState(q.Target, s.stateOfWaiter(w), 0, append([]string{w.String()}, describeQueue(s.waitingRequests(q.Target))...)...)
 		}
 		return true
 	})

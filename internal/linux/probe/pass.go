@@ -36,11 +36,11 @@ type pass struct {
 type targetGroup struct {
 	device         uint64
 	owner          string
-	answeredBefore bool // it answered the last question
-	requestsWait   bool // for its server, which is not gone
-	silentBefore   bool // it did not answer the last question
-	trusted        bool // the answer of the pass before is not too old
-	ownerTurn      int  // among the owner's groups: lower ones come first
+	answeredBefore bool  // it answered the last question
+	requestsWait   bool  // for its server, which is not gone
+	silence        State // of its last question; empty: that was answered
+	trusted        bool  // the answer of the pass before is not too old
+	ownerTurn      int   // among the owner's groups: lower ones come first
 	questions      []question
 	lostProcess    *subprocess.LostError // the process that has asked, if that is lost
 	askedUntil     time.Time
@@ -93,7 +93,7 @@ func (s *pass) askAll(ctx context.Context) error {
 		switch {
 		case g.answeredBefore:
 			proven = append(proven, g)
-		case g.silentBefore:
+		case g.hasHalfTime():
 			silent = append(silent, g)
 		default:
 			others = append(others, g)
@@ -216,22 +216,30 @@ func (s *pass) settleGroup(group *targetGroup) {
 	late := s.lateQuestions[at]
 	s.answers[at].Stat = late.Stat
 	delete(s.prober.answeringFileSystems, group.device)
-	defer func() { s.prober.silences[group.device] = silence{s.answers[at], time.Now()} }()
+	defer func() {
+		if known := s.answers[at]; group.silence == "" || known.State != NotProbed { // else the earlier silence says more
+			s.prober.silences[group.device] = silence{known, time.Now()}
+		}
+	}()
 	if group.lostProcess != nil {
 		s.prober.waitingThreads[group.device] = s.waiterOf(group, late)
 	}
 	waited, needed := group.askedUntil.Sub(late.since), s.prober.deadlineOrDefault()/2
-	if group.silentBefore {
+	if group.hasHalfTime() {
 		needed /= 2
 	}
 	if waited < needed {
 		s.answers.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short for a verdict")...)
 		return
 	}
-	s.answers.setState(at, late.silentState(), waited, s.silenceEvidence(late, waited)...)
+	state, said := s.stateOfSilence(group, late), s.silenceEvidence(late, waited)
+	if group.silence == Silent {
+		said = append(said, fmt.Sprintf("%v ago it did not answer, either", time.Since(s.prober.silences[group.device].at).Round(100*time.Millisecond)))
+	}
+	s.answers.setState(at, state, waited, said...)
 	for _, q := range group.questions {
 		if s.answers.awaits(q.Target) {
-			s.answers.setState(q.Target, late.silentState(), waited, notAskedText(s.targets[at].Point))
+			s.answers.setState(q.Target, state, waited, notAskedText(s.targets[at].Point))
 		}
 	}
 }

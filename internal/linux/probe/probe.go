@@ -58,6 +58,9 @@ const (
 	// Hung: there was no answer by the deadline, though at least half the time was left for it. Or an NFS client has
 	// waited, and given up.
 	Hung State = "Hung"
+	// Silent: as Hung, but no earlier pass has found it so. The answers of a busy machine are late: a pass some seconds
+	// later decides. Only a Prober with TwoLooks answers so.
+	Silent State = "Silent"
 	// Frozen: the file system answers, and a write to it does not end: it is frozen, or its device is suspended.
 	Frozen State = "Frozen"
 	// Stale: the server does not know the directory any more (ESTALE), or, of

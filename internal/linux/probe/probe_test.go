@@ -190,6 +190,42 @@ func TestGoneProcessWaitsNoMore(t *testing.T) {
 	}
 }
 
+// TestTwoLooksBeforeAVerdict: where there are two looks, a first silence is Silent, and so is a thread that has not waited for long. A prober that
+// looks once calls both Hung.
+func TestTwoLooksBeforeAVerdict(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		silence     State
+		write       bool
+		waited      time.Duration
+		once, twice State // of a silence
+		waits       State // of a thread, with two looks
+	}{
+		"the first silence":     {"", false, 0, Hung, Silent, Silent},
+		"after one too short":   {NotProbed, false, secondLook, Hung, Silent, Silent},
+		"the second one":        {Silent, false, secondLook + DefaultDeadline, Hung, Hung, Hung},
+		"a later one":           {Hung, false, time.Minute, Hung, Hung, Hung},
+		"a write, and no other": {"", true, 0, Frozen, Frozen, Frozen},
+	} {
+		l, g := lateQuestion{overdue: overdue{Write: tt.write}}, &targetGroup{silence: tt.silence}
+		for looks, want := range map[Looks]State{EachPass: tt.once, OneLook: tt.once, TwoLooks: tt.twice} {
+			s := &pass{prober: &Prober{Looks: looks}}
+			if got := s.stateOfSilence(g, l); got != want {
+				t.Errorf("%s, looks %d: %s, want %s", name, looks, got, want)
+			}
+			if looks == TwoLooks {
+				want = tt.waits
+			}
+			if got := s.stateOfWaiter(waitingThread{since: time.Now().Add(-tt.waited), state: l.silentState()}); got != want {
+				t.Errorf("%s, looks %d: a thread that waits is %s, want %s", name, looks, got, want)
+			}
+		}
+		if half := g.hasHalfTime(); half != (tt.silence == NotProbed || tt.silence == Hung) {
+			t.Errorf("%s: half the time %v", name, half)
+		}
+	}
+}
+
 // Lost is the processes that have threads of an earlier pass which did not
 // TestSilenceIsOfOneFileSystem: the answer of a pass before serves a later one while requests wait, and not for long. It serves no other file
 // system that has the number of the silent one by now.
@@ -203,6 +239,9 @@ func TestSilenceIsOfOneFileSystem(t *testing.T) {
 		waits           bool
 		before, trusted bool
 	}{
+		"a first silence":         {silent, Silent, secondLook / 2, false, true, true},
+		"a second look is due":    {silent, Silent, secondLook, true, true, false},
+		"another mount, silent":   {other, Silent, secondLook / 2, true, false, false},
 		"the same mount":          {silent, Hung, time.Second, true, true, true},
 		"no request waits":        {silent, Hung, time.Second, false, true, false},
 		"some time ago":           {silent, Hung, trustSilence, true, true, false},
@@ -215,9 +254,9 @@ func TestSilenceIsOfOneFileSystem(t *testing.T) {
 		s := &pass{prober: p, answers: answerSet{{ID: tt.mount}}}
 		g := &targetGroup{device: 1, requestsWait: tt.waits, questions: []question{{Target: 0}}}
 		s.noteSilence(g)
-		a, known := s.knownSilence(g)
-		if g.silentBefore != tt.before || known != tt.trusted || known && a.State != tt.state {
-			t.Errorf("%s: silent before %v, trusted %v %+v", name, g.silentBefore, known, a)
+		a, known := s.knownSilence(g, false)
+		if before := g.silence != ""; before != tt.before || known != tt.trusted || known && a.State != tt.state {
+			t.Errorf("%s: silent before %v, trusted %v %+v", name, before, known, a)
 		}
 	}
 	p := &Prober{silences: map[uint64]silence{}}
@@ -237,3 +276,6 @@ func (p *Prober) Lost() []int {
 	}
 	return slices.Sorted(maps.Keys(pids))
 }
+
+// SecondLook is how long after a first silence the second look is due.
+const SecondLook = secondLook

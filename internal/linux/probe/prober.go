@@ -29,8 +29,8 @@ type Prober struct {
 	Deadline time.Duration
 	// Runner bounds the processes that ask; nil is one of the Prober's own.
 	Runner *subprocess.Runner
-	// Once is for one look at a node: a file system that did not answer is not asked again, so that all questions of the look wait for it once.
-	Once bool
+	// Looks is when a file system that does not answer is judged, and when it is asked again.
+	Looks Looks
 	// Known, if set, returns the mount table of a target's namespace that was read a short time before, nil if none was. Mounts
 	// are found in it, and in a table of its own time after they were asked: an answer is of a mount that was there both times.
 	Known func(mountns.Namespace) *mountinfo.Table
@@ -53,6 +53,19 @@ type Prober struct {
 	// answeringFileSystems are the file systems that answered their last question.
 	answeringFileSystems map[uint64]bool
 }
+
+// Looks is when a file system that does not answer is judged.
+type Looks int
+
+// The ways to judge.
+const (
+	// EachPass judges by itself.
+	EachPass Looks = iota
+	// OneLook is for one look at a node: a file system that did not answer is not asked again, so that all questions of the look wait for it once.
+	OneLook
+	// TwoLooks is for those who look for ever: a file system is Silent until a pass that begins secondLook after that has no answer either.
+	TwoLooks
+)
 
 // Ask asks every target and gives their answers in the same order. It takes as
 // long as the slowest answer does, and the deadline at most. It is not to be

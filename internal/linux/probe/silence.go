@@ -13,8 +13,11 @@ const (
 	// trustSilence is for how long the answer of a file system that hangs serves later passes, while requests wait for its server. It is
 	// asked again then. So hundreds of file systems that hang delay one pass in this time, and not each of them.
 	trustSilence = 20 * time.Second
-	// rememberSilence is for how long a file system that did not answer has half the time in a pass.
+	// rememberSilence is for how long it is remembered that a file system did not answer.
 	rememberSilence = 2 * time.Minute
+	// secondLook is how long after the first silence of a file system a pass may find that it hangs, where there are two looks. Until
+	// then it is not asked again.
+	secondLook = 2 * time.Second
 	// maxSilences bounds the file systems that are remembered as silent.
 	maxSilences = 4096
 )
@@ -27,7 +30,7 @@ type silence struct {
 
 // forgetSilences forgets silences that are too old, and all if there are too many.
 func (p *Prober) forgetSilences() {
-	if !p.Once {
+	if p.Looks != OneLook {
 		maps.DeleteFunc(p.silences, func(_ uint64, known silence) bool { return time.Since(known.at) > rememberSilence })
 	}
 	if len(p.silences) > maxSilences {
@@ -42,15 +45,43 @@ func (s *pass) noteSilence(g *targetGroup) {
 	if !ok || !slices.ContainsFunc(g.questions, func(q question) bool { return sameMount(s.answers[q.Target].ID, known.answer.ID) }) {
 		return
 	}
-	g.silentBefore = true
-	g.trusted = known.answer.State != NotProbed && g.requestsWait && time.Since(known.at) < trustSilence
+	g.silence = known.answer.State
+	g.trusted = g.silence != NotProbed && g.silence != Silent && g.requestsWait && time.Since(known.at) < trustSilence
 }
 
-// knownSilence returns the answer of an earlier pass for a group that is not to be asked again.
-func (s *pass) knownSilence(g *targetGroup) (a Answer, ok bool) {
+// knownSilence returns the answer of an earlier pass for a group that is not to be asked again. waits is whether a thread of an earlier pass
+// still waits for it.
+func (s *pass) knownSilence(g *targetGroup, waits bool) (a Answer, ok bool) {
 	known := s.prober.silences[g.device]
-	if known.answer.State == "" || known.answer.State == NotProbed || !g.trusted && !s.prober.Once {
+	switch {
+	case known.answer.State == "" || known.answer.State == NotProbed:
 		return Answer{}, false
+	case known.answer.State == Silent:
+		ok = g.silence == Silent && time.Since(known.at) < secondLook
+	case s.prober.Looks == OneLook:
+		ok = true
+	default:
+		ok = g.trusted && !waits
 	}
-	return known.answer, true
+	return known.answer, ok
 }
+
+// stateOfWaiter is the verdict about a group for which a thread of an earlier pass still waits.
+func (s *pass) stateOfWaiter(w waitingThread) State {
+	if s.prober.Looks == TwoLooks && w.state == Hung && time.Since(w.since) < secondLook+s.prober.deadlineOrDefault()/2 {
+		return Silent
+	}
+	return w.state
+}
+
+// stateOfSilence is the verdict about a group that has not answered for long enough.
+func (s *pass) stateOfSilence(g *targetGroup, l lateQuestion) State {
+	state := l.silentState()
+	if s.prober.Looks == TwoLooks && state == Hung && (g.silence == "" || g.silence == NotProbed) {
+		return Silent
+	}
+	return state
+}
+
+// hasHalfTime reports whether a group has half the time of a pass: an earlier one has found that it does not answer.
+func (g *targetGroup) hasHalfTime() bool { return g.silence != "" && g.silence != Silent }

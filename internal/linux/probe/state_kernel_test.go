@@ -109,13 +109,13 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestOnce: a file system that did not answer is not asked again in the same look, though it would answer by then. All others are asked.
-func TestOnce(t *testing.T) {
+// TestOneLook: a file system that did not answer is not asked again in the same look, though it would answer by then. All others are asked.
+func TestOneLook(t *testing.T) {
 	t.Parallel()
 	s, other := mountFUSE(t, ""), mountFUSE(t, "")
 	point := bindNew(t, filepath.Join(s.dirs[0], "dir"))
 	s.signalServer("STOP")
-	p := &probe.Prober{Deadline: deadline, Once: true}
+	p := &probe.Prober{Deadline: deadline, Looks: probe.OneLook}
 	first := askOne(t, p, probe.Target{Point: s.dirs[0], Bind: true})
 	s.signalServer("CONT")
 	again := askPoints(t, p, s.dirs[0], point, other.dirs[0])

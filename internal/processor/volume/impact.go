@@ -222,7 +222,7 @@ func unmountRefusal(health *volume.Health) string {
 		return fmt.Sprintf("%d mounts lie on it, and the kernel refuses to unmount it until they are gone", upon)
 	}
 	switch health.Evidence.Answer.State {
-	case probe.Hung, probe.Frozen:
+	case probe.Hung, probe.Silent, probe.Frozen:
 		return "its file system does not answer, and the kubelet waits for it"
 	}
 	return ""
