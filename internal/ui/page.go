@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"sync"
 	"time"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
@@ -120,7 +121,7 @@ func Asset(name string) ([]byte, error) { return files.ReadFile(name) }
 const headLive = `<link rel="stylesheet" href="/style.css">` + "\n" + `<script src="/live.js" defer></script>`
 
 // headFile has the style sheet of a page that is a file, and a policy that allows nothing else.
-func headFile() (template.HTML, error) {
+var headFile = sync.OnceValues(func() (template.HTML, error) {
 	style, err := Asset("style.css")
 	if err != nil {
 		return "", fmt.Errorf("read style sheet: %w", err)
@@ -128,21 +129,36 @@ func headFile() (template.HTML, error) {
 	sum := sha256.Sum256(style)
 	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 	return template.HTML(`<meta http-equiv="Content-Security-Policy" content="` + policy + "\">\n<style>" + string(style) + "</style>"), nil //nolint:gosec // no text from outside
+})
+
+// templates are those of the languages. Each is read once: to find out how to escape each place takes longer than to write a page.
+var templates = map[Language]func() (*template.Template, error){English: sync.OnceValues(English.template), Chinese: sync.OnceValues(Chinese.template)}
+
+func (l Language) template() (*template.Template, error) {
+	page, err := template.New("page.html").Funcs(template.FuncMap{"t": l.Word, "draw": l.draw, "steps": l.drawSteps}).ParseFS(files, "page.html")
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	return page, nil
 }
 
 // Write writes a page: as one file, or with a token as it is served. It changes the texts of the page: all that cannot be printed is escaped.
 func Write(w io.Writer, p Page) error {
 	printable.Fields(&p)
-	head, err := headFile()
-	if p.Token != "" {
-		head = headLive
+	head, err := template.HTML(headLive), error(nil)
+	if p.Token == "" {
+		head, err = headFile()
 	}
 	if err != nil {
 		return err
 	}
-	page, err := template.New("page.html").Funcs(template.FuncMap{"t": p.Language.Word, "draw": p.Language.draw, "steps": p.Language.drawSteps}).ParseFS(files, "page.html")
+	of, ok := templates[p.Language]
+	if !ok {
+		of = templates[English]
+	}
+	page, err := of()
 	if err != nil {
-		return fmt.Errorf("read template: %w", err)
+		return err
 	}
 	var b bytes.Buffer
 	if err := page.Execute(&b, map[string]any{"Page": p, "Head": head}); err != nil {

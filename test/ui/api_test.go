@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +46,13 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	list := func(kind string, items []object) object {
-		return object{"kind": kind, "apiVersion": "diagnosis.kubediag.org/v1", "metadata": object{"resourceVersion": fmt.Sprint(a.version)}, "items": append([]object{}, items...)}
+		about := object{"resourceVersion": fmt.Sprint(a.version)}
+		from, _ := strconv.Atoi(r.URL.Query().Get("continue")) // empty: the first page
+		items = append([]object{}, items[min(from, len(items)):]...)
+		if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && limit > 0 && limit < len(items) {
+			items, about["continue"] = items[:limit], strconv.Itoa(from+limit)
+		}
+		return object{"kind": kind, "apiVersion": "diagnosis.kubediag.org/v1", "metadata": about, "items": items}
 	}
 	var answer object
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")

@@ -27,13 +27,18 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// plugin builds the program once.
+// plugin builds the program once, as it ships. KUBEDIAG_UI_PROGRAM is another one in its place, to compare both.
 var plugin = sync.OnceValues(func() (string, error) {
+	if other := os.Getenv("KUBEDIAG_UI_PROGRAM"); other != "" {
+		return other, nil
+	}
 	name, err := filepath.Abs("../../bin/ui/kubectl-kubediag")
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-C", "../..", "-o", name, "./cmd/kubectl-kubediag").CombinedOutput()
+	build := exec.Command("go", "build", "-C", "../..", "-ldflags=-s -w", "-o", name, "./cmd/kubectl-kubediag")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build: %w: %s", err, out)
 	}
@@ -78,8 +83,18 @@ func newSite(t *testing.T, language string, flags ...string) *site {
 	}
 	s := &site{}
 	s.api, s.server = newAPI(t)
+	address := s.serve(t, program, []string{"DISPLAY=", "WAYLAND_DISPLAY="}, append([]string{"--lang=" + language}, flags...)...)
+	s.open(t)
+	s.run(t, chromedp.Navigate(address), chromedp.WaitVisible("main"))
+	return s
+}
+
+// serve starts the server of pages, and returns the address that it prints.
+func (s *site) serve(t *testing.T, program string, env []string, flags ...string) string {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, program, append([]string{"ui", "--server=" + s.server.URL, "--lang=" + language}, flags...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"ui", "--server=" + s.server.URL}, flags...)...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -99,9 +114,7 @@ func newSite(t *testing.T, language string, flags ...string) *site {
 	}
 	address := strings.TrimPrefix(strings.TrimSpace(line), "Open ")
 	s.origin, _, _ = strings.Cut(address, "/?")
-	s.open(t)
-	s.run(t, chromedp.Navigate(address), chromedp.WaitVisible("main"))
-	return s
+	return address
 }
 
 // open starts a browser.

@@ -99,7 +99,7 @@ func TestSpeed(t *testing.T) {
 		s.await(t, `document.body.innerText.includes("VolumeIOError") && document.querySelector("#live").textContent === "● live"`)
 	}
 	used := memoryOf(t, s.pid, "VmRSS")
-	t.Logf("memory of the server with %d pages: %d MiB, at its peak %d MiB", openPages, used>>20, memoryOf(t, s.pid, "VmHWM")>>20)
+	t.Logf("memory of the server with %d pages: %d MiB, %d of them of the program's file; at its peak %d MiB", openPages, used>>20, memoryOf(t, s.pid, "RssFile")>>20, memoryOf(t, s.pid, "VmHWM")>>20)
 	if used > mostMemory {
 		t.Errorf("the server has used %d MiB, at most %d", used>>20, mostMemory>>20)
 	}

@@ -138,7 +138,7 @@ func (o *statusOptions) runStatus(cmd *cobra.Command) error {
 	ticker := time.NewTicker(redrawInterval)
 	defer ticker.Stop()
 	for drawn := (*statusReport)(nil); ; {
-		r, err := o.readStatus(cmd.Context(), apiClient, namespace, time.Now())
+		r, err := o.readStatus(cmd.Context(), listSource{apiClient}, namespace, time.Now())
 		switch {
 		case drawn != nil && cmd.Context().Err() != nil:
 			return drawn.finalError()
@@ -195,46 +195,49 @@ func (r *statusReport) finalError() error {
 	return nil
 }
 
-// readStatus asks the API server. A right that is missing is no error: the report names it.
-func (o *statusOptions) readStatus(ctx context.Context, c *client, namespace string, now time.Time) (*statusReport, error) {
+// readStatus asks a source, and the API server for the rest. A right that is missing is no error: the report names it.
+func (o *statusOptions) readStatus(ctx context.Context, from statusSource, namespace string, now time.Time) (*statusReport, error) {
 	r := &statusReport{
 		SchemaVersion: 1, Time: now, Namespace: namespace, Causes: []statusCause{}, Unwatched: []string{}, Waiting: []statusWaiting{}, Policies: []statusPolicy{},
 		Repairs: []statusRepair{}, Unknown: map[string]string{},
 	}
-	var found v1.MountFaultList
+	c := from.api()
 	var policies v1.RecoveryPolicyList
-	var diagnoses []v1.Diagnosis
-	if err := cmp.Or(r.readList(ctx, c, namespace, &found, "causes"), r.readList(ctx, c, "", &policies, "policies")); err != nil {
+	if err := r.noteRight(c, "", &policies, c.server.List(ctx, &policies), "policies"); err != nil {
+		return nil, err
+	}
+	found, err := from.listFaults(ctx, namespace)
+	if err := r.noteRight(c, namespace, &v1.MountFaultList{}, err, "causes"); err != nil {
 		return nil, err
 	}
 	places := []string{namespace}
 	if namespace != "" && namespace != o.home {
 		places = append(places, o.home) // the records are there, and the Diagnoses that policies ask for
 	}
+	var diagnoses []*v1.Diagnosis
 	for _, place := range places {
-		var list v1.DiagnosisList
-		if err := r.readList(ctx, c, place, &list, "waiting", "repairs"); err != nil {
+		list, err := from.listDiagnoses(ctx, place)
+		if err := r.noteRight(c, place, &v1.DiagnosisList{}, err, "waiting", "repairs"); err != nil {
 			return nil, err
 		}
-		diagnoses = append(diagnoses, list.Items...)
+		diagnoses = append(diagnoses, list...)
 	}
 	if namespace != "" {
-		diagnoses = slices.DeleteFunc(diagnoses, func(d v1.Diagnosis) bool { return d.Namespace != namespace && d.PodNamespace() != namespace })
+		diagnoses = slices.DeleteFunc(diagnoses, func(d *v1.Diagnosis) bool { return d.Namespace != namespace && d.PodNamespace() != namespace })
 	}
 	problems, err := watchCheck{api: c, home: o.home}.problems(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.Unwatched = append(r.Unwatched, problemTexts(problems)...)
-	r.addFaults(found.Items)
+	r.addFaults(found)
 	r.addPolicies(policies.Items)
 	r.addDiagnoses(c, diagnoses)
 	return r, nil
 }
 
-// readList lists objects, or notes below these fields that the user may not.
-func (r *statusReport) readList(ctx context.Context, c *client, namespace string, list ctrlclient.ObjectList, fields ...string) error {
-	err := c.server.List(ctx, list, ctrlclient.InNamespace(namespace))
+// noteRight notes below these fields that the user may not list these objects. Other errors it returns.
+func (r *statusReport) noteRight(c *client, namespace string, list ctrlclient.ObjectList, err error, fields ...string) error {
 	if !errors.Is(err, verb.ErrRefused) {
 		return err
 	}
@@ -254,13 +257,8 @@ func placeText(namespace string) string {
 }
 
 // addFaults groups the faults by their likely cause.
-func (r *statusReport) addFaults(items []v1.MountFault) {
-	for i := range items {
-		f := &items[i]
-		f.Status.Evidence, f.Status.Commands, f.Status.Plan = nil, nil, "" // the report is kept for long and does not show them
-		f.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: f.Name}
-		r.faults = append(r.faults, f)
-	}
+func (r *statusReport) addFaults(items []*v1.MountFault) {
+	r.faults = append(r.faults, items...)
 	slices.SortFunc(r.faults, compareFaults)
 	pod := func(f *v1.MountFault) string {
 		if f.Status.Pod == nil {
@@ -331,10 +329,9 @@ func (r *statusReport) addPolicies(items []v1.RecoveryPolicy) {
 }
 
 // addDiagnoses finds those that wait for approval, and the repairs.
-func (r *statusReport) addDiagnoses(c *client, items []v1.Diagnosis) {
+func (r *statusReport) addDiagnoses(c *client, items []*v1.Diagnosis) {
 	repairs := map[[3]string]statusRepair{}
-	for i := range items {
-		d := &items[i]
+	for _, d := range items {
 		switch {
 		case stateOf(d) == diagnosisWaits:
 			r.Waiting = append(r.Waiting, statusWaiting{

@@ -30,10 +30,17 @@ func statusOf(faults []v1.MountFault, policies []v1.RecoveryPolicy, diagnoses []
 	slices.Reverse(faults)
 	slices.Reverse(policies)
 	slices.Reverse(diagnoses)
-	r.addFaults(faults)
+	r.addFaults(pointersTo(faults))
 	r.addPolicies(policies)
-	r.addDiagnoses(&client{}, diagnoses)
+	r.addDiagnoses(&client{}, pointersTo(diagnoses))
 	return r
+}
+
+func pointersTo[O any](items []O) (all []*O) {
+	for i := range items {
+		all = append(all, &items[i])
+	}
+	return all
 }
 
 // policyOf is a policy with a mode.

@@ -17,9 +17,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -70,7 +67,7 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &pageServer{options: o, api: apiClient, changed: make(chan struct{})}
+	s := &pageServer{options: o, api: apiClient, changed: make(chan struct{}), shared: map[string]*sharedPage{}}
 	if o.status.set.Changed("namespace") {
 		s.namespace = apiClient.namespace
 	}
@@ -91,7 +88,14 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 	}
 	guard := newPageGuard(listener.Addr().String())
 	guard.next, s.form = s.routes(), guard.form
-	go s.followChanges(ctx)
+	changes := make(chan struct{}, 1)
+	s.state = followState(ctx, apiClient, s.namespace, o.status.home, func() {
+		select {
+		case changes <- struct{}{}:
+		default: // one is reported soon
+		}
+	})
+	go s.reportChanges(ctx, changes)
 	server := &http.Server{
 		Handler: guard, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -109,16 +113,14 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 type pageServer struct {
 	options   *uiOptions
 	api       *client
+	state     statusSource
 	namespace string // empty: all
 	form      string // the token of forms
 
 	mu      sync.Mutex
-	changed chan struct{} // is closed when something changes
-
-	reading sync.Mutex // one page reads the state at a time
-	began   time.Time  // when the last reading did
-	last    *statusReport
-	lastErr error
+	changed chan struct{}          // is closed when something changes
+	last    *statusReport          // the last one that was complete
+	shared  map[string]*sharedPage // by address, while a browser waits for it
 }
 
 func (s *pageServer) routes() http.Handler {
@@ -128,7 +130,7 @@ func (s *pageServer) routes() http.Handler {
 		"GET /diagnosis/{namespace}/{name}": s.diagnosisPage, "GET /nodes": s.nodesPage, "GET /node/{name}": s.nodePage, "GET /approve": s.approvePage,
 		"GET /policies": s.policiesPage, "GET /triggers": s.triggersPage,
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.writePage(w, r, page) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.servePage(w, r, page) })
 	}
 	for pattern, act := range map[string]func(*http.Request) (*v1.Diagnosis, error){
 		"POST /plan/{namespace}/{name}": s.planPod, "POST /repair/{namespace}/{name}": s.withDiagnosis(s.repair),
@@ -163,8 +165,61 @@ func (s *pageServer) menu(current string) (menu []ui.MenuItem) {
 	return menu
 }
 
-// writePage writes a page, or its error as one.
-func (s *pageServer) writePage(w http.ResponseWriter, r *http.Request, page func(*http.Request) (ui.Page, error)) {
+// sharedPage is a page that is being made. Browsers that ask for it at the same time wait for one page, begun after the last of them asked.
+type sharedPage struct {
+	waiting int // below the lock of the server
+
+	making sync.Mutex
+	began  time.Time
+	made   madePage
+}
+
+// madePage is a page as it is sent.
+type madePage struct {
+	status int
+	body   []byte
+}
+
+// servePage answers a request for a page.
+func (s *pageServer) servePage(w http.ResponseWriter, r *http.Request, page func(*http.Request) (ui.Page, error)) {
+	asked, address := time.Now(), r.URL.Path
+	s.mu.Lock()
+	p := s.shared[address]
+	if p == nil {
+		p = &sharedPage{}
+		s.shared[address] = p
+	}
+	p.waiting++
+	s.mu.Unlock()
+	made := p.makePage(asked, func() (madePage, bool) {
+		m := s.makePage(r, page)
+		return m, r.Context().Err() == nil // a page for a browser that has gone is for no other
+	})
+	s.mu.Lock()
+	if p.waiting--; p.waiting == 0 {
+		delete(s.shared, address)
+	}
+	s.mu.Unlock()
+	made.write(w)
+}
+
+// makePage makes the page, unless another request has had it made since this one asked.
+func (p *sharedPage) makePage(asked time.Time, do func() (made madePage, ok bool)) madePage {
+	p.making.Lock()
+	defer p.making.Unlock()
+	if p.began.After(asked) {
+		return p.made
+	}
+	began := time.Now()
+	made, ok := do()
+	if ok {
+		p.began, p.made = began, made
+	}
+	return made
+}
+
+// makePage makes a page, or its error as one.
+func (s *pageServer) makePage(r *http.Request, page func(*http.Request) (ui.Page, error)) madePage {
 	p, err := page(r)
 	status := http.StatusOK
 	if err != nil {
@@ -180,19 +235,26 @@ func (s *pageServer) writePage(w http.ResponseWriter, r *http.Request, page func
 	p.Language, p.Token, p.Menu = s.options.status.language, s.form, s.menu(r.URL.Path)
 	var b bytes.Buffer
 	if err := ui.Write(&b, p); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return madePage{http.StatusInternalServerError, []byte(err.Error())}
+	}
+	return madePage{status, b.Bytes()}
+}
+
+func (m madePage) write(w http.ResponseWriter) {
+	if m.status == http.StatusInternalServerError {
+		http.Error(w, string(m.body), m.status)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // the browser has gone
+	w.WriteHeader(m.status)
+	_, _ = w.Write(m.body) // the browser has gone
 }
 
 // act changes something by the right of the user, and shows the Diagnosis.
 func (s *pageServer) act(w http.ResponseWriter, r *http.Request, do func(*http.Request) (*v1.Diagnosis, error)) {
 	d, err := do(r)
 	if err != nil {
-		s.writePage(w, r, func(*http.Request) (ui.Page, error) { return ui.Page{}, err })
+		s.makePage(r, func(*http.Request) (ui.Page, error) { return ui.Page{}, err }).write(w)
 		return
 	}
 	http.Redirect(w, r, path.Join("/diagnosis", d.Namespace, d.Name), http.StatusSeeOther)
@@ -222,42 +284,8 @@ func (s *pageServer) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dropContents frees all of an object but the fields by which the watcher knows it and its changes.
-func dropContents(o runtime.Object) {
-	of := metadata(o)
-	kept := metav1.ObjectMeta{UID: of.GetUID(), ResourceVersion: of.GetResourceVersion()}
-	switch of := o.(type) {
-	case *v1.MountFault:
-		*of = v1.MountFault{ObjectMeta: kept}
-	case *v1.Diagnosis:
-		*of = v1.Diagnosis{ObjectMeta: kept}
-	}
-}
-
-// followChanges reports changes of faults and Diagnoses to all pages, until ctx ends. If the user may not watch, it reports now and then.
-func (s *pageServer) followChanges(ctx context.Context) {
-	changes := make(chan struct{}, 1)
-	changed := func() {
-		select {
-		case changes <- struct{}{}:
-		default: // one is reported soon
-		}
-	}
-	for _, list := range []func() ctrlclient.ObjectList{
-		func() ctrlclient.ObjectList { return &v1.MountFaultList{} }, func() ctrlclient.ObjectList { return &v1.DiagnosisList{} },
-	} {
-		go func() {
-			w := &objectWatcher{
-				server: s.api.server, newList: list, options: []ctrlclient.ListOption{ctrlclient.InNamespace(s.namespace)},
-				connectionLost: func(error) { changed() },
-			}
-			_ = w.followChanges(ctx, func(now objectChange) error { // an error is that of a right: the page names it
-				dropContents(now.object)
-				changed()
-				return nil
-			})
-		}()
-	}
+// reportChanges reports changes to all pages, until ctx ends: those that the watches see, and now and then others that there may be.
+func (s *pageServer) reportChanges(ctx context.Context, changes <-chan struct{}) {
 	ticker := time.NewTicker(problemsInterval)
 	defer ticker.Stop()
 	for {

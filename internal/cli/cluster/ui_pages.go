@@ -36,22 +36,13 @@ func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
 	return p, nil
 }
 
-// readNow reads the state of the cluster. Pages that ask at the same time share one reading. If it fails, the report of the last
-// successful reading comes with the error.
+// readNow reads the state of the cluster. If that fails, the report of the last successful reading comes with the error.
 func (s *pageServer) readNow(ctx context.Context) (*statusReport, error) {
-	asked := time.Now()
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if s.began.After(asked) { // another page has waited for the same
-		return s.last, s.lastErr
-	}
-	began := time.Now()
-	report, err := s.options.status.readStatus(ctx, s.api, s.namespace, began)
+	report, err := s.options.status.readStatus(ctx, s.state, s.namespace, time.Now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err == nil {
 		s.last = report
-	}
-	if ctx.Err() == nil {
-		s.began, s.lastErr = began, err
 	}
 	return s.last, err
 }

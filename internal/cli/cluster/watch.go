@@ -40,6 +40,10 @@ type objectWatcher struct {
 	options []ctrlclient.ListOption
 	// connectionLost is called when the API server does not answer, once each time.
 	connectionLost func(error)
+	// reduce frees the parts of an object that are not needed, before the next page of the list is read. It may be nil, and may see an object twice.
+	reduce func(runtime.Object)
+	// listed is called after each list, when all changes since the last one have been handed on. It may be nil.
+	listed func()
 
 	knownByUID map[types.UID]runtime.Object
 	see        func(objectChange) error
@@ -74,9 +78,16 @@ func (w *objectWatcher) followChanges(ctx context.Context, see func(objectChange
 		return nil
 	}
 	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-			list, err := w.list(ctx, metav1.ListOptions{}) // not from the cache of the API server, which lags behind
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			// Without a version, it does not come from the cache of the API server, which lags behind.
+			list, err := w.list(ctx, metav1.ListOptions{Limit: o.Limit, Continue: o.Continue})
 			w.answered(ctx, err)
+			if err == nil && w.reduce != nil {
+				err = meta.EachListItem(list, func(o runtime.Object) error {
+					w.reduce(o)
+					return nil
+				})
+			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -129,6 +140,9 @@ func (w *objectWatcher) take(kind watch.EventType, o any) error {
 	if !ok {
 		return nil
 	}
+	if w.reduce != nil {
+		w.reduce(object)
+	}
 	if uid := metadata(object).GetUID(); kind == watch.Deleted {
 		delete(w.knownByUID, uid)
 	} else {
@@ -160,6 +174,9 @@ func (w *objectWatcher) Replace(list []any, _ string) error {
 		if err := w.take(watch.Deleted, gone); err != nil {
 			return err
 		}
+	}
+	if w.listed != nil {
+		w.listed()
 	}
 	return nil
 }
