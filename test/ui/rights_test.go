@@ -4,8 +4,13 @@
 package ui
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
@@ -44,4 +49,42 @@ func TestAPIServerGone(t *testing.T) {
 	if text := s.text(t); !strings.Contains(text, "connection refused") {
 		t.Errorf("the page of a fault:\n%s", text)
 	}
+}
+
+// TestOpensTheBrowser: with a desktop, the program that it has for this gets a file that leads a real browser to the first page, without a
+// token among its arguments. The file is gone when the browser has come.
+func TestOpensTheBrowser(t *testing.T) {
+	program, err := plugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	got := filepath.Join(dir, "got")
+	opener := "#!/bin/sh\necho \"$@\" > " + got + ".new && mv " + got + ".new " + got + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "xdg-open"), []byte(opener), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &site{}
+	s.api, s.server = newAPI(t)
+	_ = s.serve(t, program, []string{"DISPLAY=:0", "SSH_CONNECTION=", "XDG_RUNTIME_DIR=" + dir, "PATH=" + dir + ":" + os.Getenv("PATH")})
+	var arguments []byte
+	for ticker := time.NewTicker(10 * time.Millisecond); arguments == nil; <-ticker.C {
+		if t.Context().Err() != nil {
+			t.Fatal("no browser was opened")
+		}
+		arguments, _ = os.ReadFile(got) // it is there soon
+	}
+	page := strings.TrimSpace(string(arguments))
+	if strings.Contains(page, "token") || filepath.Dir(filepath.Dir(page)) != dir {
+		t.Fatalf("the arguments are %q", page)
+	}
+	s.open(t)
+	s.run(t, chromedp.Navigate("file://"+page), chromedp.WaitVisible("main"))
+	if text := s.text(t); !strings.Contains(text, "No fault is known in all namespaces") {
+		t.Errorf("the browser is led to:\n%s", text)
+	}
+	if _, err := os.Stat(page); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file with the token is still there: %v", err)
+	}
+	s.checkComplaints(t)
 }

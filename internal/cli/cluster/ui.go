@@ -19,7 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/browser"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/ui"
 )
 
@@ -39,8 +41,9 @@ const maxHeaderBytes = 16 << 10
 
 // uiOptions are the flags of the verb ui.
 type uiOptions struct {
-	status statusOptions
-	port   int
+	status    statusOptions
+	port      int
+	noBrowser bool
 }
 
 func newUICommand(conn *connection) *cobra.Command {
@@ -49,7 +52,8 @@ func newUICommand(conn *connection) *cobra.Command {
 		Use:   "ui [pod/NAME]",
 		Short: "Serve pages for the browser of this machine: faults, Diagnoses, plans to approve",
 		Long: "ui serves pages on 127.0.0.1, until Ctrl-C. They are drawn again when something changes. It acts with your rights only,\n" +
-			"and needs no more than status does. It prints an address with a token that works once, for one browser.\n\n" +
+			"and needs no more than status does. It prints an address with a token that works once, for one browser, and opens it\n" +
+			"if there is a desktop. Over SSH it only prints it.\n\n" +
 			"With pod/NAME, the address leads to the faults of that pod. --namespace narrows the pages to one namespace.",
 		Example: "  kubectl kubediag ui\n  kubectl kubediag ui pod/web-0 -n shop",
 		Args:    verb.Takes("pod/NAME", 0),
@@ -57,6 +61,7 @@ func newUICommand(conn *connection) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.status.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
 	cmd.Flags().IntVar(&o.port, "port", 0, "the port (default: any that is free)")
+	cmd.Flags().BoolVar(&o.noBrowser, "no-browser", false, "print the address, and open no browser")
 	ui.AddLanguage(cmd, &o.status.language)
 	return cmd
 }
@@ -100,13 +105,41 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 		Handler: guard, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes, BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
-	if err := verb.Write(cmd.OutOrStdout(), fmt.Sprintf("Open http://%s%s?token=%s\nCtrl-C ends.\n", guard.host, start, guard.token)); err != nil {
+	address := fmt.Sprintf("http://%s%s?token=%s", guard.host, start, guard.token)
+	if err := verb.Write(cmd.OutOrStdout(), "Open "+address+"\n"); err != nil {
+		return err
+	}
+	if !o.noBrowser {
+		defer o.openBrowser(cmd, guard, address)()
+	}
+	if err := verb.Write(cmd.OutOrStdout(), "Ctrl-C ends.\n"); err != nil {
 		return err
 	}
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve pages: %w", err)
 	}
 	return nil
+}
+
+// openBrowser opens the address if there is a desktop. The function that it returns removes the file that leads there, if the
+// browser has not come.
+func (o *uiOptions) openBrowser(cmd *cobra.Command, guard *pageGuard, address string) (remove func()) {
+	remove, err := browser.Open(address)
+	if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "kubediag: %s; open the address yourself\n", printable.Quoted(err.Error()))
+	}
+	if remove == nil {
+		return func() {}
+	}
+	remove = sync.OnceFunc(remove)
+	go func() {
+		select {
+		case <-guard.redeemed:
+		case <-cmd.Context().Done():
+		}
+		remove()
+	}()
+	return remove
 }
 
 // pageServer makes pages with the rights of a user.

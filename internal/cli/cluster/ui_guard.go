@@ -21,11 +21,12 @@ type pageGuard struct {
 	host string // and port, as the browser sends it
 	// token is in the address that is printed, session in the cookie, form in the forms of pages.
 	token, session, form string
-	used                 atomic.Bool // the token
+	used                 atomic.Bool   // the token
+	redeemed             chan struct{} // is closed when it was
 }
 
 func newPageGuard(host string) *pageGuard {
-	return &pageGuard{host: host, token: rand.Text(), session: rand.Text(), form: rand.Text()}
+	return &pageGuard{host: host, token: rand.Text(), session: rand.Text(), form: rand.Text(), redeemed: make(chan struct{})}
 }
 
 // cookieName has the port: browsers share cookies between the ports of a host.
@@ -52,7 +53,8 @@ func (g *pageGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if token := r.URL.Query().Get("token"); r.Method == http.MethodGet && token != "" && same(token, g.token) && !g.used.Swap(true) {
 		http.SetCookie(w, &http.Cookie{Name: g.cookieName(), Value: g.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // the page is served without TLS, on this machine alone
-		http.Redirect(w, r, path.Clean(r.URL.EscapedPath()), http.StatusSeeOther)                                                             // two slashes would lead to another host
+		close(g.redeemed)
+		leadTo(w, r, path.Clean(r.URL.EscapedPath())) // two slashes would lead to another host
 		return
 	}
 	cookie, err := r.Cookie(g.cookieName())
@@ -66,4 +68,15 @@ func (g *pageGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.next.ServeHTTP(w, r)
+}
+
+// leadTo leads a browser to a page of this server. If a file has led it here, all redirections count as coming from that file, and the
+// browser would send no cookie that is SameSite=Strict: a page of this server has to lead on.
+func leadTo(w http.ResponseWriter, r *http.Request, to string) {
+	if from := r.Header.Get("Sec-Fetch-Site"); from == "" || from == "none" || from == "same-origin" {
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Refresh", "0; url="+to)
 }

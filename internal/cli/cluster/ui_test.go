@@ -95,6 +95,26 @@ func TestPageGuard(t *testing.T) {
 	}
 }
 
+// TestFromAFile: a browser that comes from a file gets its cookie, and is led on by a page of the server: it would not send the cookie
+// when it follows a redirection.
+func TestFromAFile(t *testing.T) {
+	t.Parallel()
+	g := newPageGuard(pageHost)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pod/shop/web-0?token="+g.token, nil)
+	r.Host = pageHost
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || w.Header().Get("Refresh") != "0; url=/pod/shop/web-0" || !strings.Contains(w.Header().Get("Set-Cookie"), g.session) {
+		t.Errorf("status %d, %v", w.Code, w.Header())
+	}
+	select {
+	case <-g.redeemed:
+	default:
+		t.Error("the token is not redeemed")
+	}
+}
+
 // pageServerOf is a server of pages for an API server of a test.
 func pageServerOf(t *testing.T, handler http.Handler) *pageServer {
 	t.Helper()
