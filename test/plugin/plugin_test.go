@@ -370,7 +370,7 @@ func TestDoctor(t *testing.T) {
 		`      -> recommended: kubectl apply -f config/policy/agent-node.yaml -f config/policy/diagnosis-rights.yaml\n`,
 		`OK    \d+ OperationSets ready`, `OK    you may see faults`, `FAIL  there is no manager in namespace kubediag\n      -> install it`, `FAIL  there is no DaemonSet of agents`)
 	expect(t, p.call(t, 1, "doctor", "-o", "json"), `"level": "FAIL"`, `"schemaVersion": 1`)
-	expect(t, p.call(t, 2, "doctor", "--as=eve", "--as-group=system:authenticated"), `WARN  you may not: list mountfaults.diagnosis.kubediag.org; `, `create diagnoses.diagnosis.kubediag.org in\s+namespace\s+default`)
+	expect(t, p.call(t, 2, "doctor", "--as=eve", "--as-group=system:authenticated"), `WARN  you may not: list mountfaults; `, `in\s+namespace\s+default:\s+create\s+diagnoses`)
 }
 
 // TestLint: the pod has a subPath of a ConfigMap, and the version of the kubelet is not known.

@@ -87,25 +87,9 @@ func newDoctorCommand(conn *connection) *cobra.Command {
 }
 
 func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
-	ctx := cmd.Context()
-	results, err := k.checkServer(ctx)
+	results, err := k.check(cmd.Context())
 	if err != nil {
 		return err
-	}
-	kinds := k.checkKinds(ctx)
-	if k.absent { // there is nothing else to check
-		if err := k.showResults(cmd, append(kinds, results...)); err != nil {
-			return err
-		}
-		return verb.ErrFaults
-	}
-	results = append(results, kinds...)
-	for _, check := range []func(context.Context) []checkResult{k.checkPolicies, k.checkOperationSets,
-		k.checkRights, k.checkManager, k.checkAgents, k.checkNodes, k.checkFaults} {
-		results = append(results, check(ctx)...)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 	}
 	if err := k.showResults(cmd, results); err != nil {
 		return err
@@ -122,11 +106,35 @@ func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 	return blind
 }
 
+// check makes all checks.
+func (k *installationCheck) check(ctx context.Context) ([]checkResult, error) {
+	results, err := k.checkServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kinds := k.checkKinds(ctx)
+	if k.absent { // there is nothing else to check
+		return append(kinds, results...), nil
+	}
+	results = append(results, kinds...)
+	for _, check := range []func(context.Context) []checkResult{k.checkPolicies, k.checkOperationSets,
+		k.checkRights, k.checkManager, k.checkAgents, k.checkNodes, k.checkFaults} {
+		results = append(results, check(ctx)...)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return results, nil
+}
+
 func (k *installationCheck) showResults(cmd *cobra.Command, results []checkResult) error {
 	if *k.out == verb.JSON {
 		return render.WriteJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
 	}
-	screen := screenOf(cmd)
+	return verb.Write(cmd.OutOrStdout(), resultsText(screenOf(cmd), results))
+}
+
+func resultsText(screen terminal.Screen, results []checkResult) string {
 	colours := map[checkLevel]terminal.Colour{levelOK: terminal.Green, levelWarn: terminal.Yellow, levelFail: terminal.Red}
 	var b strings.Builder
 	for _, r := range results {
@@ -135,7 +143,7 @@ func (k *installationCheck) showResults(cmd *cobra.Command, results []checkResul
 			b.WriteString(screen.Wrap("      -> ", printable.Quoted(r.Advice), 9))
 		}
 	}
-	return verb.Write(cmd.OutOrStdout(), screen.Text(b.String()))
+	return screen.Text(b.String())
 }
 
 // uncheckedResult is the result of a check that could not look.

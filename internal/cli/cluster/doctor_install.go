@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -50,14 +49,14 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 	if err != nil {
 		return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
 	}
-	current, absent := 0, 0
+	current := 0
+	var absent []string
 	for _, want := range wanted {
 		read := &unstructured.Unstructured{}
 		read.SetGroupVersionKind(definitionKind)
 		err := k.api.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, read)
 		if errors.Is(err, errMissing) || errors.Is(err, errNotServed) {
-			absent++
-			results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", want.Name))
+			absent = append(absent, want.Name)
 			continue
 		}
 		var have crdDefinition
@@ -77,10 +76,17 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 		}
 		current++
 	}
-	if absent == len(wanted) {
+	if len(absent) == len(wanted) {
 		k.absent = true
 		return []checkResult{failResult(applyDefault+", or helm install: see docs/install.md",
-			"kubediag is not installed: the API server has none of its %s", verb.Count(absent, "CustomResourceDefinition"))}
+			"kubediag is not installed: the API server has none of its %s", verb.Count(len(absent), "CustomResourceDefinition"))}
+	}
+	switch len(absent) {
+	case 0:
+	case 1:
+		results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", absent[0]))
+	default:
+		results = append(results, failResult("install them: "+applyDefault, "%s are missing: %s", verb.Count(len(absent), "CustomResourceDefinition"), strings.ReplaceAll(joinNames(absent), "."+v1.Group, "")))
 	}
 	if current > 0 {
 		results = slices.Insert(results, 0, okResult("%s of %s are there and have all fields of this release", verb.Count(current, "CustomResourceDefinition"), v1.Group))
@@ -148,7 +154,7 @@ func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResul
 
 // checkRights asks for the rights of the caller.
 func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
-	var missing []string
+	var missing, missingHere []string // in the whole cluster, and in the namespace
 	var unknown error
 	for _, r := range []authorizationv1.ResourceAttributes{
 		{Group: v1.Group, Resource: "mountfaults", Verb: "list"},
@@ -161,16 +167,20 @@ func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
 		{Resource: "pods", Verb: "get", Namespace: k.api.namespace},
 	} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
-		text := r.Verb + " " + schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
-		if r.Namespace != "" {
-			text += " in namespace " + r.Namespace
-		}
-		if err := k.api.server.Create(ctx, review); err != nil {
+		switch err := k.api.server.Create(ctx, review); {
+		case err != nil:
 			unknown = err
-		} else if !review.Status.Allowed {
-			missing = append(missing, text)
+		case review.Status.Allowed:
+		case r.Namespace == "":
+			missing = append(missing, r.Verb+" "+r.Resource)
+		default:
+			missingHere = append(missingHere, r.Verb+" "+r.Resource)
 		}
 	}
+	if len(missingHere) > 0 {
+		missingHere[0] = "in namespace " + k.api.namespace + ": " + missingHere[0]
+	}
+	missing = append(missing, missingHere...)
 	switch {
 	case unknown != nil:
 		return []checkResult{uncheckedResult("your rights are", unknown)}

@@ -272,9 +272,9 @@ func minorVersion(release string) int {
 	return int(v.Minor())
 }
 
-// joinNames names at most five.
+// joinNames names at most four.
 func joinNames(names []string) string {
-	const most = 5
+	const most = 4
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if more := len(names) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)

@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,8 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 		return []checkResult{uncheckedResult("policies are", err)}
 	}
 	k.findRelease(ctx)
-	var inForce, missing, changed, unbound []string
+	var inForce, missing, changed, unbound, unseen []string
+	var unseenErr error
 	for _, want := range wanted {
 		var have admissionv1.ValidatingAdmissionPolicy
 		err := k.api.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, &have)
@@ -94,7 +96,7 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 		case errors.Is(err, errMissing):
 			missing = append(missing, want.Name)
 		case err != nil:
-			results = append(results, uncheckedResult("policy "+want.Name+" is", err))
+			unseen, unseenErr = append(unseen, want.Name), cmp.Or(unseenErr, err) // the reason is mostly the same
 		case !policy.Same(want, have):
 			changed = append(changed, want.Name)
 		case !slices.ContainsFunc(bound.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == want.Name }):
@@ -102,6 +104,9 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 		default:
 			inForce = append(inForce, want.Name)
 		}
+	}
+	if len(unseen) > 0 {
+		results = append(results, uncheckedResult(verb.Plural(len(unseen), "policy is", "policies are"), fmt.Errorf("%s: %w", joinNames(unseen), unseenErr)))
 	}
 	if len(inForce) > 0 {
 		results = append(results, okResult("policies in force: %s", strings.Join(inForce, ", ")))

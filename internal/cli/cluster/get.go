@@ -6,6 +6,8 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,10 +101,36 @@ func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, namespace
 		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+apiClient.commandLine("run", "pod/NAME")+"\n")
 	}
 	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == formatWide, WithNamespace: namespace == ""})
+	more := 0
+	if *o.out == formatText {
+		more = keepNewest(table)
+	}
 	if err := p.PrintObj(table, printable.Writer(cmd.OutOrStdout())); err != nil {
 		return fmt.Errorf("print table: %w", err)
 	}
-	return nil
+	if more == 0 {
+		return nil
+	}
+	where := "-A"
+	if namespace != "" {
+		where = "--namespace=" + namespace
+	}
+	return verb.Write(cmd.OutOrStdout(), fmt.Sprintf("These are the newest, and %d are older. All: %s\n", more, apiClient.commandLine("get", where, "-o", "wide")))
+}
+
+// maxDiagnosisRows is how many Diagnoses fit a screen of 40 lines.
+const maxDiagnosisRows = 37
+
+// keepNewest keeps as many rows of a table as fit a screen, the newest first, and returns how many it has left out.
+func keepNewest(table *metav1.Table) int {
+	more := len(table.Rows) - maxDiagnosisRows
+	if more <= 0 {
+		return 0
+	}
+	made := func(r metav1.TableRow) time.Time { return metadata(r.Object.Object).GetCreationTimestamp().Time }
+	slices.SortStableFunc(table.Rows, func(a, b metav1.TableRow) int { return made(b).Compare(made(a)) })
+	table.Rows = table.Rows[:maxDiagnosisRows]
+	return more
 }
 
 // followDiagnosis shows the changes of one Diagnosis until it ends.
@@ -155,10 +183,13 @@ func newCancelCommand(c *connection) *cobra.Command {
 			if err := made.server.Delete(cmd.Context(), diagnosis, ctrlclient.Preconditions{UID: &diagnosis.UID}); err != nil {
 				return err
 			}
-			return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
-				fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", diagnosis.Namespace, diagnosis.Name))))
+			return verb.Write(cmd.OutOrStdout(), cancelledText(screen, diagnosis))
 		},
 	}
+}
+
+func cancelledText(screen terminal.Screen, d *v1.Diagnosis) string {
+	return screen.Text(screen.Marked("", "✓", terminal.Green, fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", d.Namespace, d.Name)))
 }
 
 // newWatcher follows one Diagnosis.

@@ -5,15 +5,28 @@ package cluster
 
 import (
 	"fmt"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/crd"
+	"kubediag.org/kubediag/config/policy"
 	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cli/verb/verbtest"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/render"
 )
 
@@ -80,6 +93,73 @@ func presentOf(n int) (list []*v1.MountFault) {
 	return list
 }
 
+// doctorOf checks a cluster with this many nodes and faults. With one, it is well but for the fault; with more, everything is wrong.
+func doctorOf(t *testing.T, n int) func(s terminal.Screen) string {
+	t.Helper()
+	const kubediag = "/namespaces/kubediag/"
+	one, renewed := int32(1), metav1.NewMicroTime(noon)
+	manager := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kubediag", Name: "kubediag-manager"}, Status: appsv1.DeploymentStatus{Replicas: 1, ReadyReplicas: 1}}
+	agents := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kubediag", Name: "kubediag-agent"}, Status: appsv1.DaemonSetStatus{NumberReady: 1, DesiredNumberScheduled: 1}}
+	lease := func(name, holder string) coordinationv1.Lease {
+		return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &renewed, LeaseDurationSeconds: &one}}
+	}
+	info := corev1.NodeSystemInfo{OperatingSystem: "linux", KubeletVersion: "v1.36.3", KernelVersion: "6.12.1"}
+	if n > 1 {
+		manager.Status.ReadyReplicas, agents.Status.NumberReady = 0, 0
+		info.KubeletVersion, info.KernelVersion = "v1.18.19", "4.19.0-27-amd64"
+	}
+	answers := map[string]string{
+		"GET /version": `{"major":"1","minor":"36","gitVersion":"v1.36.3"}`,
+		"GET /apis/apps/v1" + kubediag + "deployments":                           encoded(t, appsv1.DeploymentList{Items: []appsv1.Deployment{manager}}),
+		"GET /apis/apps/v1" + kubediag + "daemonsets":                            encoded(t, appsv1.DaemonSetList{Items: []appsv1.DaemonSet{agents}}),
+		"GET /apis/coordination.k8s.io/v1" + kubediag + "leases":                 encoded(t, coordinationv1.LeaseList{Items: []coordinationv1.Lease{lease("kubediag-agent-node-0", "node-0")}}),
+		"GET /apis/coordination.k8s.io/v1" + kubediag + "leases/" + managerLease: encoded(t, lease(managerLease, "kubediag-manager-x")),
+		"GET /apis/diagnosis.kubediag.org/v1/operationsets":                      encoded(t, v1.OperationSetList{}),
+		"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews":            `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":` + strconv.FormatBool(n == 1) + `}}`,
+	}
+	absent := func(path, resource string, i int, o any) {
+		if answers["GET "+path] = encoded(t, o); n > 1 && i > 0 {
+			answers["GET "+path] = missing(resource)
+		}
+	}
+	definitions, err := manifests.Read[map[string]any](crd.Files, "CustomResourceDefinition")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range definitions {
+		name, _, _ := unstructured.NestedString(d, "metadata", "name")
+		absent("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+name, "customresourcedefinitions", i, d)
+	}
+	policies, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bindings admissionv1.ValidatingAdmissionPolicyBindingList
+	for i, p := range policies {
+		absent("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"+p.Name, "validatingadmissionpolicies", i, p)
+		bindings.Items = append(bindings.Items, admissionv1.ValidatingAdmissionPolicyBinding{Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: p.Name}})
+	}
+	answers["GET /apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"] = encoded(t, bindings)
+	var nodes corev1.NodeList
+	var faults v1.MountFaultList
+	for i, f := range presentOf(n) {
+		nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i)}, Status: corev1.NodeStatus{NodeInfo: info}})
+		faults.Items = append(faults.Items, *f)
+	}
+	answers["GET /api/v1/nodes"], answers["GET /apis/diagnosis.kubediag.org/v1/mountfaults"] = encoded(t, nodes), encoded(t, faults)
+	server := httptest.NewServer(&recordedServer{answers: answers})
+	defer server.Close()
+	c, err := newClient(&rest.Config{Host: server.URL}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := (&installationCheck{api: c, home: defaultHome, now: noon, out: new(verb.Format)}).check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(s terminal.Screen) string { return resultsText(s, results) }
+}
+
 // TestScreens: each verb is one screen of 40 lines, run about one fault of 12, and no line is too wide but those to paste and a path.
 func TestScreens(t *testing.T) {
 	t.Parallel()
@@ -108,12 +188,22 @@ func TestScreens(t *testing.T) {
 			return story(d, false)(s) + render.Changes(s, d.Status.Plan.Changes, false)
 		}
 	}
+	cancel := func(n int) func(s terminal.Screen) string {
+		return func(s terminal.Screen) string {
+			d := diagnosisOf(n, v1.ModeRecover)
+			d.Status.Phase, d.Status.Outcome, d.Status.Operations[2].Phase = v1.DiagnosisRunning, "", v1.OperationRunning
+			d.Status.Operations[2].Actions[0].Phase = v1.ActionDone
+			return story(d, false)(s) + cancelledText(s, d)
+		}
+	}
 	all := map[string]screens{
 		"faults":  {"1": faults(1), "300": faults(300)},
 		"run":     {"1": story(diagnosisOf(1, v1.ModePlan), false), "300": story(diagnosisOf(300, v1.ModePlan), false)},
 		"healed":  {"1": story(endedOf(1), false), "300": story(endedOf(300), false)},
 		"approve": {"1": approve(1), "300": approve(300)},
 		"show":    {"0": show(0, endedOf(1)), "1": show(1, diagnosisOf(1, v1.ModePlan)), "300": show(300, diagnosisOf(300, v1.ModePlan))},
+		"cancel":  {"1": cancel(1), "300": cancel(300)},
+		"doctor":  {"1": doctorOf(t, 1), "300": doctorOf(t, 300)},
 		"status":  {},
 	}
 	for name, r := range statusReports() {
@@ -121,24 +211,48 @@ func TestScreens(t *testing.T) {
 			return statusView{faultsView{screen: s, api: &client{}, brief: true, now: noon, problems: r.Unwatched}, r}.text()
 		}
 	}
-	for verb, screens := range all {
+	for of, screens := range all {
 		for name, text := range screens {
 			for _, width := range []int{80, 120} {
 				got, most := text(terminal.Screen{Width: width}), 40
-				if name == "1" && (verb == "run" || verb == "healed") {
+				if name == "1" && (of == "run" || of == "healed") {
 					most = 12
 				}
 				lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 				if len(lines) > most {
-					t.Errorf("%s of %s: %d lines, at most %d", verb, name, len(lines), most)
+					t.Errorf("%s of %s: %d lines, at most %d", of, name, len(lines), most)
 				}
 				for _, line := range lines {
 					if terminal.Columns(line) > width && !strings.HasPrefix(line, "  kubectl ") && !strings.HasPrefix(line, "  umount ") && len(strings.Fields(line)) > 1 {
-						t.Errorf("%s of %s: %d columns: %q", verb, name, terminal.Columns(line), line)
+						t.Errorf("%s of %s: %d columns: %q", of, name, terminal.Columns(line), line)
 					}
 				}
-				verbtest.Golden(t, fmt.Sprintf("%s.%s.%d", verb, name, width), got)
+				verbtest.Golden(t, fmt.Sprintf("%s.%s.%d", of, name, width), got)
 			}
+		}
+	}
+}
+
+// TestTableOfManyDiagnoses: the table of 300 Diagnoses fits a screen, has the newest, and says how to see the others.
+func TestTableOfManyDiagnoses(t *testing.T) {
+	t.Parallel()
+	const of = "GET /apis/diagnosis.kubediag.org/v1/namespaces/shop/diagnoses"
+	table := metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, ColumnDefinitions: []metav1.TableColumnDefinition{{Name: "Name", Type: "string"}, {Name: "Fault", Type: "string"}}}
+	row := func(i int) metav1.TableRow {
+		o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", i), CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(i) * time.Minute))}}
+		return metav1.TableRow{Cells: []any{o.Name, "StaleSubPath"}, Object: runtime.RawExtension{Raw: []byte(encoded(t, o))}}
+	}
+	for n, want := range map[int]string{1: "web-0 ", 300: "web-299 "} {
+		table.Rows = nil
+		for i := range n {
+			table.Rows = append(table.Rows, row(i))
+		}
+		server := httptest.NewServer(&recordedServer{answers: map[string]string{of: encoded(t, table)}})
+		defer server.Close()
+		got, err := verbtest.Run(t, newPlugin(), "get", "-n", "shop", "--server="+server.URL)
+		lines := strings.Split(got, "\n")
+		if err != nil || len(lines) > 40 || !strings.HasPrefix(lines[1], want) || strings.Contains(got, "kubectl kubediag get --namespace=shop -o wide") != (n > 1) {
+			t.Errorf("%d: error %v, %d lines:\n%s", n, err, len(lines), got)
 		}
 	}
 }

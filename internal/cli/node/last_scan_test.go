@@ -141,7 +141,7 @@ func TestShow(t *testing.T) {
 		verbtest.Golden(t, "show-"+string(place.faults[0].Code)+".80", text)
 	}
 	many := scanView{scanReport: reportOf(faultsOfOneCause(5000, false), scanCoverage{})}
-	if text := many.reviewText(&faultReview{places: placesInOrder(many.Faults)}, now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {
+	if text := many.reviewText(&faultReview{places: placesInOrder(many.Faults)}, now); strings.Count(text, "\n") > 40 || !strings.Contains(text, "and 4985 more: kubediag show -v 1") {
 		t.Errorf("of 5,000 faults:\n%s", text)
 	}
 }

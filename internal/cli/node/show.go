@@ -21,8 +21,11 @@ import (
 	"kubediag.org/kubediag/internal/ui"
 )
 
-// maxShown bounds how many faults of one place are listed beside the first.
-const maxShown = 20
+// maxShown bounds how many faults of one place a page lists beside the first, and maxShownLines how many a screen of 40 lines does.
+const (
+	maxShown      = 20
+	maxShownLines = 14
+)
 
 // NewShowCommand makes the verb show. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewShowCommand(proc string) *cobra.Command {
@@ -160,10 +163,10 @@ func (v scanView) showPlace(place faultPlace, unsure string) string {
 	if len(others) > 0 {
 		b.WriteString("\n" + v.Wrap("", "The same fault, "+verb.Count(len(others), "time")+" more:", 0))
 	}
-	for _, f := range others[:min(len(others), maxShown)] {
+	for _, f := range others[:min(len(others), maxShownLines)] {
 		b.WriteString(v.Wrap("  ", printable.Quoted(f.otherText()), 4))
 	}
-	if more := len(others) - maxShown; more > 0 {
+	if more := len(others) - maxShownLines; more > 0 {
 		b.WriteString(v.Wrap("  ", fmt.Sprintf("and %d more: %s", more, v.program.commandLine(fmt.Sprintf("kubediag show%s -v %d", v.flags, place.number))), 4))
 	}
 	commands, heading := slices.Clone(place.faults[0].Commands), "By hand, on this node:"
