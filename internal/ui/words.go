@@ -108,7 +108,7 @@ var chinese = map[string]string{
 	"Evidence": "证据", "The same fault": "相同的故障", "Not looked at": "没有看到的部分", "Looked at": "检查范围",
 	"The chain": "链路", "only shows something": "只查看，不修改", "repairs, and nothing is lost": "修复，不丢失任何东西", "something is lost": "会有损失",
 	"FAULT": "故障", "HURTS": "影响", "HEAL": "修复者", "POD OR DEVICE": "Pod 或设备", "VOLUME": "卷",
-	"now": "现在", "terminating": "无法删除", "next start": "下次启动", "detach": "设备分离", "cleanup": "清理",
+	"now": "现在", "terminating": "无法删除", "next start": "下次启动", "detach": "设备 detach", "cleanup": "清理",
 	"automatic": "自动", "safe": "安全", "driver": "驱动", "person": "人工",
 	"hurts": "影响", "pod": "Pod", "workload": "工作负载", "container": "容器", "volume": "卷", "device": "设备", "mount": "挂载", "holder": "持有者",
 	"heal": "修复者", "plan": "计划", "Plan": "计划", "repair": "修复方法", "prevention": "预防", "what is wrong": "问题",
