@@ -293,6 +293,30 @@ type Classes struct {
 	Unknown int `json:"unknown"`
 }
 
+// Judged are the mounts with their classes after all looks: those of pods that are proven to be over, those that are left over, and those
+// that were found and could not be judged. It is nil if mounts were not looked at.
+func (s *Survey) Judged() []Classified {
+	unjudged, over := map[string]bool{}, map[string]bool{}
+	for _, p := range s.Unknown.Places {
+		if p.Namespace == "" && p.Container == "" {
+			unjudged[p.Point] = true
+		}
+	}
+	for _, uid := range s.Over {
+		over[uid] = true
+	}
+	all := slices.Clone(s.Mounts)
+	for i, m := range all {
+		switch {
+		case m.Pod.UID != "" && over[m.Pod.UID], m.Pod.UID == "" && m.Class != Hidden && slices.Contains(s.LeftOver, m.Point):
+			all[i].Class, all[i].Reason = LeftOver, ""
+		case m.Class != Hidden && unjudged[m.Point]:
+			all[i].Class = Unproven
+		}
+	}
+	return all
+}
+
 // Account counts the mounts by class, and adds the places of the unproven ones to the unknown places, each reason once for a
 // pod. It is called once all looks are merged. It returns nil if mounts were not looked at.
 func (s *Survey) Account() *Classes {
@@ -301,32 +325,17 @@ func (s *Survey) Account() *Classes {
 	}
 	type group struct{ pod, reason string }
 	groups, order := map[group][]Classified{}, []group(nil)
-	unjudged := map[string]bool{}
-	for _, p := range s.Unknown.Places {
-		if p.Namespace == "" && p.Container == "" {
-			unjudged[p.Point] = true
-		}
-	}
-	over := map[string]bool{}
-	for _, uid := range s.Over {
-		over[uid] = true
-	}
 	counts := map[Class]int{}
-	for _, m := range s.Mounts {
-		class := m.Class
-		switch {
-		case m.Pod.UID != "" && over[m.Pod.UID], m.Pod.UID == "" && class != Hidden && slices.Contains(s.LeftOver, m.Point):
-			class = LeftOver
-		case class == Unproven:
-			g := group{m.Pod.UID, m.Reason}
-			if groups[g] == nil {
-				order = append(order, g)
-			}
-			groups[g] = append(groups[g], m)
-		case class != Hidden && unjudged[m.Point]:
-			class = Unproven
+	for _, m := range s.Judged() {
+		counts[m.Class]++
+		if m.Class != Unproven || m.Reason == "" { // without a reason, its place is unknown already
+			continue
 		}
-		counts[class]++
+		g := group{m.Pod.UID, m.Reason}
+		if groups[g] == nil {
+			order = append(order, g)
+		}
+		groups[g] = append(groups[g], m)
 	}
 	for _, g := range order {
 		of := groups[g]

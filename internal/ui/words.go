@@ -122,7 +122,7 @@ var chinese = map[string]string{
 	"Make a plan, which changes nothing": "制定计划（不做任何改动）", "Carry out exactly this plan": "执行这个计划",
 	"Refuse: delete the Diagnosis": "拒绝：删除该 Diagnosis", "OPERATION": "操作", "BEGAN": "开始", "TOOK": "用时", "RESULT": "结果",
 	"Nodes": "节点", "To approve": "待批准", "Policies": "策略", "Triggers": "触发器", "live": "实时", "not live since": "已断开，时间",
-	"Links": "链路", "Operations": "操作图", "Mounts": "挂载", "BEFORE": "修复前", "AFTER": "修复后", "ACTION": "动作", "POD": "Pod", "SOURCE": "来源",
+	"Links": "链路", "Operations": "操作图", "Mounts": "挂载", "BEFORE": "修复前", "AFTER": "修复后", "ACTION": "动作", "MOUNT": "挂载", "POD": "Pod", "SOURCE": "来源",
 	"CONTAINERS": "容器", "STATE": "状态", "FAULT CODES": "故障代码", "NEXT WINDOW": "下一个窗口", "TRIGGER": "触发器", "SIGNAL": "信号", "DIAGNOSES": "诊断数",
 	"OPERATIONSET": "OperationSet", "succeeded": "成功", "failed": "失败", "not applicable": "不适用", "running": "运行中", "not run": "未执行",
 	"path taken": "走过的路径", "all": "全部",

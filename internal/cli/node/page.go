@@ -29,6 +29,9 @@ func (v scanView) reportPage(language ui.Language) ui.Page {
 	if commands := v.nextCommands(places); len(commands) > 0 {
 		p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Next"), Commands: v.typed(commands)})
 	}
+	if len(v.links) > 0 {
+		p.Sections = append(p.Sections, v.linksSection(language))
+	}
 	if gaps := v.gapLines(); len(gaps) > 0 {
 		p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Not looked at"), Text: gaps})
 	}

@@ -225,6 +225,9 @@ func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, e
 		r.removeEffects()
 	}
 	r.blind, r.specs, r.Time, r.Node = s.seen.Blind, s.specs, s.seen.Time, s.seen.Node
+	if o.looksForAll() && !s.looked.Interrupted {
+		r.links = linksOf(&s.node.Layout, &s.sum)
+	}
 	return r, nil
 }
 

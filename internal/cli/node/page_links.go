@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/ui"
+)
+
+// maxLinks bounds the rows of the links of a page. Those that are wrong come first.
+const maxLinks = 200
+
+// nodeLink is a mount that a pod has from the kubelet: a volume, a subPath bind, or the staging path of a volume.
+type nodeLink struct {
+	mountstate.Classified
+
+	volume, container string
+}
+
+// linksOf are the mounts that pods have from the kubelet, in the order of the mount table. It leaves out those of no pod, and those that lie
+// in a volume.
+func linksOf(l *kubelet.Layout, sum *mountstate.Survey) (links []nodeLink) {
+	for _, m := range sum.Judged() {
+		switch m.Class {
+		case mountstate.Inside, mountstate.Drivers, mountstate.Kubelets:
+			continue
+		case mountstate.Wanted, mountstate.Hidden, mountstate.LeftOver, mountstate.Unproven:
+		}
+		link := nodeLink{Classified: m, volume: path.Base(path.Dir(m.Point))} // that of a staging path
+		if v, ok := l.ParseVolume(m.Point); ok {
+			link.volume = v.Name
+		} else if s, ok := l.ParseSubPath(m.Point); ok {
+			link.volume, link.container = s.Volume, s.Container
+		}
+		links = append(links, link)
+	}
+	return links
+}
+
+// linkTexts describe a link by the class of its mount.
+var linkTexts = map[mountstate.Class]string{
+	mountstate.Wanted: "no fault found", mountstate.Hidden: "another mount lies on it", mountstate.LeftOver: "left: no pod of this node has it",
+	mountstate.Unproven: "not judged",
+}
+
+// linksSection has each link of the node, and whether it is right. It has no rows if the scan did not look for all faults.
+func (v scanView) linksSection(language ui.Language) ui.Section {
+	atFault, names := map[string]*scanFault{}, map[string]string{}
+	for i := range v.Faults {
+		f := &v.Faults[i]
+		if at := f.Mount.Point; at != "" && f.Mount.Namespace == 0 && atFault[at] == nil {
+			atFault[at] = f
+		}
+		if f.Pod.Name != "" {
+			names[f.Pod.UID] = f.Pod.shortName()
+		}
+	}
+	s := ui.Section{Heading: language.Word("Links"), Table: ui.Table{Columns: []string{"POD", "VOLUME", "MOUNT", "STATE"}}}
+	wrong := 0
+	for _, link := range v.links {
+		pod := cmp.Or(names[link.Pod.UID], scanPod{UID: link.Pod.UID, Namespace: link.Pod.Namespace, Name: link.Pod.Name}.shortName())
+		if link.Pod.UID == "" {
+			pod = language.Word("node")
+		}
+		volume := link.volume
+		if link.container != "" {
+			volume += ", subPath of container " + link.container
+		}
+		row := ui.Row{State: ui.Good, Cells: []string{pod, volume, link.FSType + " " + link.Device, linkTexts[link.Class]}, Below: link.Point}
+		if link.Class != mountstate.Wanted {
+			row.State, row.Cells[3] = ui.Warn, cmp.Or(link.Reason, row.Cells[3])
+		}
+		if f := atFault[link.Point]; f != nil && !link.Hidden {
+			wrong++
+			row.State, row.Link, row.Cells[3] = ui.StateOf(verb.Colours[f.Impact]), "#fault-"+strconv.Itoa(f.Place), string(f.Code)
+			if f.Place > maxPlaces {
+				row.Link = ""
+			}
+		}
+		s.Table.Rows = append(s.Table.Rows, row)
+	}
+	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
+	slices.SortStableFunc(s.Table.Rows, func(a, b ui.Row) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Cells[0], b.Cells[0])) })
+	s.Text = []string{fmt.Sprintf("%s of volumes of pods, %d of them at fault", verb.Count(len(v.links), "mount"), wrong)}
+	if more := len(s.Table.Rows) - maxLinks; more > 0 {
+		s.Table.Rows = s.Table.Rows[:maxLinks]
+		s.Text = append(s.Text, fmt.Sprintf("and %d more, none of them worse than these", more))
+	}
+	return s
+}
+
+// looksForAll reports whether a scan with these flags looks for all faults of all pods.
+func (o *scanOptions) looksForAll() bool { return len(o.only) == 0 && o.pod == "" }
