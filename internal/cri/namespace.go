@@ -26,14 +26,18 @@ var (
 // runtime names it. In any case the same user namespace must own it as owns home, the kubelet's mount namespace.
 // Root of another user namespace could clear the flags of the mounts that are attached there, and could have forged its
 // mounts. owner is the container of a process in the namespace, nil if the process is in no container. The returned
-// namespace is entered only as long as these conditions hold.
+// namespace is entered only as long as these conditions hold. An owner that the namespace has already, as mountns.Owners has read it, is not
+// read again.
 func Claim(home, namespace mountns.Namespace, owner *Owner) (mountns.Namespace, error) {
 	if home.UserNamespace == 0 {
 		return namespace, errHome
 	}
-	namespace, err := namespace.Owned()
-	if err != nil {
-		return namespace, err
+	if namespace.UserNamespace == 0 {
+		owned, err := namespace.Owned()
+		if err != nil {
+			return owned, err
+		}
+		namespace = owned
 	}
 	first, known := owner.first()
 	native := namespace.UserNamespace == home.UserNamespace

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -224,31 +225,44 @@ func claimAt(copied *Copy) string {
 // runtimeRecordOf is the runtime's record of what is mounted at the point. A path with a symbolic link of the image in
 // it is another in the record: then there must be one record alone of the volume, and nothing mounted where it says.
 func (s *copySearch) runtimeRecordOf(copied *Copy, other *otherNamespace) (cri.Mount, bool) {
+	if record, ok := other.records[copied.Mount.Point]; ok {
+		return record, true
+	}
+	if other.unplaced == nil {
+		other.unplaced = sync.OnceValue(func() []unplacedRecord { return s.unplacedRecords(other) })
+	}
 	var found []cri.Mount
-	for _, m := range other.owner.Mounts {
-		if path.Clean("/"+m.ContainerPath) == copied.Mount.Point {
-			found = append(found, m) // of two, the later one lies on top
-		}
-	}
-	if len(found) > 0 {
-		return found[len(found)-1], true
-	}
-	table := s.namespaces.tableOf(other)
-	if table == nil {
-		return cri.Mount{}, false
-	}
-	for _, m := range other.owner.Mounts {
-		_, there := table.Top(path.Clean("/" + m.ContainerPath))
-		if volumes := s.volumesAt(m.HostPath, other.owner); !there && len(volumes) == 1 {
-			if _, ok := volumes[0].Evidence.pathInVolume(copied.Mount.Mount); ok {
-				found = append(found, m)
-			}
+	for _, r := range other.unplaced() {
+		if _, ok := r.volume.Evidence.pathInVolume(copied.Mount.Mount); ok {
+			found = append(found, r.record)
 		}
 	}
 	if len(found) != 1 {
 		return cri.Mount{}, false
 	}
 	return found[0], true
+}
+
+// unplacedRecord is the runtime's record of a mount of one volume, with nothing mounted at its path.
+type unplacedRecord struct {
+	record cri.Mount
+	volume *Health
+}
+
+func (s *copySearch) unplacedRecords(other *otherNamespace) (found []unplacedRecord) {
+	table := s.namespaces.tableOf(other)
+	if table == nil {
+		return nil
+	}
+	for _, m := range other.owner.Mounts {
+		if _, there := table.Top(path.Clean("/" + m.ContainerPath)); there {
+			continue
+		}
+		if volumes := s.volumesAt(m.HostPath, other.owner); len(volumes) == 1 {
+			found = append(found, unplacedRecord{m, volumes[0]})
+		}
+	}
+	return found
 }
 
 // volumesAt lists the volumes of the container's pod that a path of the host can mean. One that only the container has

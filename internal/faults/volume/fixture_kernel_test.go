@@ -39,7 +39,7 @@ import (
 func TestMain(m *testing.M) {
 	subprocess.Main(probe.Job, volume.Job, volume.CommandLinesJob)
 	kerneltest.Main(m, kerneltest.Roles{
-		"serve": serveRole, "container": container, "daemon": kerneltest.HoldPrivately, "workload": volumetest.Attack, "look": inspectRole, "trap": overlayTrapRole, "rooted": fuseRootRole,
+		"serve": serveRole, "container": container, "daemon": kerneltest.HoldPrivately, "workload": volumetest.Attack, "look": inspectRole, "leave-spaces": leaveSpaces, "trap": overlayTrapRole, "rooted": fuseRootRole,
 	})
 }
 

@@ -49,6 +49,19 @@ type otherNamespace struct {
 	gone bool
 	// refusal is why nothing is changed in it, although it is the container's own; empty: it may be.
 	refusal string
+
+	// These are found once for all mounts of the namespace: a container has many records, and its processes make many mounts.
+	records  map[string]cri.Mount // the runtime's records by path in the container; of two at one path the later one, which lies on top
+	podUID   func() string        // see unclaimed.podOf
+	unplaced func() []unplacedRecord
+}
+
+// setOwner notes the container that the namespace belongs to, and the runtime's records of its mounts.
+func (o *otherNamespace) setOwner(owner *cri.Owner) {
+	o.owner, o.records = owner, make(map[string]cri.Mount, len(owner.Mounts))
+	for _, m := range owner.Mounts {
+		o.records[path.Clean("/"+m.ContainerPath)] = m
+	}
 }
 
 // namespaces are the mount namespaces in which an inspection has found mounts that may be copies.
@@ -95,6 +108,10 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 		return err
 	}
 	n.seen.Unknown.AddSkipped(survey.Skipped...)
+	owners, err := mountns.Owners(list)
+	if err != nil {
+		return err
+	}
 	view, err := sys.ProcVisibility()
 	n.processesMayBeHidden = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
 	for _, other := range n.byKey {
@@ -108,7 +125,7 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 		if err := n.findOwner(ctx, other); err != nil {
 			return err
 		}
-		n.claimNamespace(other)
+		n.claimNamespace(other, owners)
 	}
 	return n.keepLiving()
 }
@@ -163,7 +180,8 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 			}
 		case owner == nil:
 		case other.owner == nil:
-			other.namespace, other.owner, other.ownerReason, other.outsideContainers = namespace, owner, "", false
+			other.setOwner(owner)
+			other.namespace, other.ownerReason, other.outsideContainers = namespace, "", false
 		case other.owner.ContainerID != owner.ContainerID:
 			other.ownerReason = fmt.Sprintf("processes of containers %q of pod %q and %q of pod %q are in that mount namespace, so its "+
 				"owner is unknown", other.owner.Container, other.owner.PodUID, owner.Container, owner.PodUID)
@@ -201,10 +219,18 @@ func (n *namespaces) askOwner(ctx context.Context, cgroup string) (owner *cri.Ow
 	return nil, false, unknown + err.Error()
 }
 
-// claimNamespace finds out whether mounts may be changed in the namespace.
-func (n *namespaces) claimNamespace(other *otherNamespace) {
+// claimNamespace finds out whether mounts may be changed in the namespace. owners are those of all, nil if the kernel cannot name them.
+func (n *namespaces) claimNamespace(other *otherNamespace, owners map[uint64]uint64) {
 	if other.namespace.Inode == 0 {
 		return
+	}
+	if owners != nil && other.namespace.ID != 0 {
+		owner, living := owners[other.namespace.ID]
+		if !living {
+			other.owner, other.ownerReason = nil, "that mount namespace has ended"
+			return
+		}
+		other.namespace.UserNamespace = owner
 	}
 	namespace, err := cri.Claim(n.kubeletNamespace, other.namespace, other.owner)
 	switch {
@@ -224,7 +250,7 @@ func (n *namespaces) claimNamespace(other *otherNamespace) {
 func (n *namespaces) recordedFirst(mounts []mountns.Mount) {
 	recorded := func(m mountns.Mount) int {
 		o := n.otherNamespaceOf(m.Namespace)
-		if o.owner != nil && slices.ContainsFunc(o.owner.Mounts, func(r cri.Mount) bool { return path.Clean("/"+r.ContainerPath) == m.Point }) {
+		if _, ok := o.records[m.Point]; ok && o.owner != nil {
 			return 0
 		}
 		return 1

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
@@ -99,7 +100,10 @@ func (s *copySearch) addUnclaimed(c *Copy, other *otherNamespace) {
 			return
 		}
 	}
-	uid := s.unclaimed.podOf(other)
+	if other.podUID == nil {
+		other.podUID = sync.OnceValue(func() string { return s.unclaimed.podOf(other) })
+	}
+	uid := other.podUID()
 	if uid == "" || !scope.Includes(uid, scope.Volume) || !s.hasRoom(c) {
 		return
 	}
@@ -111,11 +115,11 @@ func recordAbove(point string, other *otherNamespace) (record cri.Mount, below s
 	if other.owner == nil {
 		return cri.Mount{}, "", false
 	}
-	longest := -1
-	for _, m := range other.owner.Mounts {
-		at := path.Clean("/" + m.ContainerPath)
-		if way, above := mountinfo.Below(at, point); above && len(at) > longest {
-			longest, record, below, ok = len(at), m, way, true
+	for at := point; !ok && path.IsAbs(at); at = path.Dir(at) {
+		if record, ok = other.records[at]; ok {
+			below, _ = mountinfo.Below(at, point)
+		} else if at == "/" {
+			break
 		}
 	}
 	return record, below, ok

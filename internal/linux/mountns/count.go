@@ -42,3 +42,14 @@ func noteReadOf(ns Namespace) {
 		c.reads.Add(1)
 	}
 }
+
+var walks atomic.Int64
+
+// CountWalks counts how often this process goes over all mount namespaces of the machine from now on. Tests alone use it, as CountReads.
+func CountWalks() (count func() int) {
+	before := walks.Load()
+	return func() int { return int(walks.Load() - before) }
+}
+
+// noteWalk counts one walk over the namespaces.
+func noteWalk() { walks.Add(1) }

@@ -27,28 +27,45 @@ func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint6
 // countedNamespace is a namespace with the kernel's count of its mounts.
 type countedNamespace struct {
 	Namespace
-	mounts int
+	mounts  int
+	foreign bool // a user namespace owns it that does not own ours
 }
 
-// listNamespaces lists the namespaces, those with few mounts first: a namespace with many is left out when the bound is
-// met.
+// compare orders the namespaces: those that come last are left out when a bound is met. Any user may make foreign ones, as many as there is
+// room for. Those with few mounts come first among the same.
+func (c countedNamespace) compare(other countedNamespace) int {
+	foreign := func(c countedNamespace) int {
+		if c.foreign {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(foreign(c)-foreign(other), cmp.Compare(c.mounts, other.mounts))
+}
+
+// listNamespaces lists the namespaces in that order.
 func (k kernelScan) listNamespaces(survey *Survey) (found []countedNamespace, err error) {
-	more := false
+	more, home := false, uint64(0)
 	err = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
 		if more = len(found) >= k.limits.namespaces; more {
 			return errFound
 		}
 		st, err := fd.Stat(sys.StatIno)
-		if err == nil {
-			found = append(found, countedNamespace{Namespace{Inode: st.Ino, ID: info.ID}, int(info.Mounts)})
+		if err != nil {
+			return err
 		}
-		return err
+		owner, err := fd.OwnerUserNamespace()
+		if home == 0 { // the walk begins with our own
+			home = owner
+		}
+		found = append(found, countedNamespace{Namespace{Inode: st.Ino, ID: info.ID}, int(info.Mounts), err != nil || owner != home})
+		return nil
 	})
 	if more {
 		survey.addSkip("mount namespaces beyond the first %d", k.limits.namespaces)
 		err = nil
 	}
-	slices.SortStableFunc(found, func(a, b countedNamespace) int { return cmp.Compare(a.mounts, b.mounts) })
+	slices.SortStableFunc(found, countedNamespace.compare)
 	return found, err
 }
 

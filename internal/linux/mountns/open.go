@@ -120,6 +120,30 @@ func (n Namespace) Owned() (Namespace, error) {
 	return n, nil
 }
 
+// Owners returns the user namespaces that own those of the list that are there still, by their IDs; 0 is one that cannot be read. It goes once over
+// all namespaces of the machine. Owned does that for each one in which no process is, and any user may have thousands of such. Before Linux 6.12 there are no
+// IDs, and the result is nil.
+func Owners(list []Namespace) (owners map[uint64]uint64, err error) {
+	if len(list) == 0 || sys.HasNamespaceWalk.Probe() != nil {
+		return nil, nil //nolint:nilerr // then namespaces have no IDs
+	}
+	wanted := map[uint64]bool{}
+	for _, n := range list {
+		wanted[n.ID] = true
+	}
+	owners = map[uint64]uint64{}
+	err = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
+		if wanted[info.ID] {
+			owners[info.ID], _ = fd.OwnerUserNamespace() // 0 if it cannot be read
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read owners of mount namespaces: %w", err)
+	}
+	return owners, nil
+}
+
 // expectOwner makes sure that the namespace behind fd has the owner that ours has,
 // where that is known: numbers of namespaces are used again.
 func (n Namespace) expectOwner(fd sys.NamespaceFD) error {

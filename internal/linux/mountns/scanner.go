@@ -109,7 +109,13 @@ func Ended() (func(seen Namespace) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(seen Namespace) bool { return len(survey.Skipped) == 0 && !slices.ContainsFunc(now, seen.Same) }, nil
+	living := map[uint64][]Namespace{}
+	for _, n := range now {
+		living[n.Inode] = append(living[n.Inode], n)
+	}
+	return func(seen Namespace) bool {
+		return len(survey.Skipped) == 0 && !slices.ContainsFunc(living[seen.Inode], seen.Same)
+	}, nil
 }
 
 // MountBrief holds the facts about a mount that are known before any of its texts is read. It is valid for one call.
