@@ -14,9 +14,10 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/metric"
+	"kubediag.org/kubediag/internal/share"
 )
 
-// maxInfos bounds the series of kubediag_fault_info. The worst faults are there.
+// maxInfos bounds the series of kubediag_fault_info. Namespaces share them, and then pods; of each, the worst faults are there.
 const maxInfos = 2000
 
 // scrapeTimeout is how long a scrape waits for a cache that is not filled yet.
@@ -29,7 +30,7 @@ var faultInfo = metric.Declaration{
 	},
 	Help: "Always 1, for each pod, volume and code that a MountFault names.",
 	More: "Only with `--fault-info-metric`, as everyone who reaches the metrics can read it: [security](../security.md#attacks). At most 2,000 " +
-		"series, the worst faults first. Each manager has it, also one that stands by",
+		"series: namespaces take turns, the worst faults of each first. Each manager has it, also one that stands by",
 }
 
 // Metrics declares the metrics of this package.
@@ -53,7 +54,7 @@ func (i Info) Collect(to chan<- prometheus.Metric) {
 	faults := slices.Clone(all.Items) // the order of the cache is not ours to change
 	slices.SortStableFunc(faults, func(a, b v1.MountFault) int { return rank(a) - rank(b) })
 	seen := map[[7]string]bool{}
-	for _, f := range faults {
+	for _, f := range share.InTurns(faults, func(f v1.MountFault) share.Owner { return share.Owner{Namespace: f.Namespace, Pod: f.Status.Target} }) {
 		s, namespace, pod := f.Status, "", ""
 		if s.Pod != nil {
 			namespace, pod = s.Pod.Namespace, s.Pod.Name

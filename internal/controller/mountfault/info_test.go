@@ -81,3 +81,33 @@ kubediag_fault_info{code="StaleSubPath",driver="",impact="Now",target_namespace=
 		t.Errorf("%d series of no cache", n)
 	}
 }
+
+// TestNamespacesShareInfos: a namespace with as many of the worst faults as there are series leaves one to the small fault of another.
+func TestNamespacesShareInfos(t *testing.T) {
+	t.Parallel()
+	small := faultOf("node", 1)
+	small.Namespace, small.Name, small.Status.Impact = "shop", "small", v1.ImpactCleanup
+	small.Status.Pod = &v1.FaultPod{Namespace: "shop", Name: "web-0"}
+	faults := []client.Object{small}
+	for i := range maxInfos {
+		f := faultOf(fmt.Sprint("n", i), i)
+		f.Namespace, f.Status.Impact, f.Status.Pod = "tenant", v1.ImpactNow, &v1.FaultPod{Namespace: "tenant", Name: fmt.Sprint("pod-", i)}
+		faults = append(faults, f)
+	}
+	registry, found := prometheus.NewPedanticRegistry(), 0
+	registry.MustRegister(infoOf(t, nil, faults...))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families[0].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetValue() == "shop" {
+				found++
+			}
+		}
+	}
+	if n := len(families[0].GetMetric()); found != 1 || n != maxInfos {
+		t.Errorf("%d series of shop, of %d", found, n)
+	}
+}
