@@ -27,7 +27,8 @@ var sharers = map[string]string{
 }
 
 // bound is the name of a bound: that of a constant, a variable or a field whose name begins with max or limit, or says how many there are at once, for
-// each other thing, in a page or in a burst, or ends with limit; or it is that of a constant by which a length is bounded. A channel, a limiter, and a
+// each other thing, in a page or in a burst, or ends with limit, or that of a number in a type of limits; or it is that of a constant by which a
+// length is bounded. A channel, a limiter, and a
 // length that is bounded by a plain number have that of their function.
 type bound struct{ dir, name string }
 
@@ -75,6 +76,10 @@ func bounds(t *testing.T) (found, inTurns map[bound]bool, shares map[string]bool
 				add(n.Names...)
 			case *ast.BinaryExpr, *ast.SliceExpr:
 				addLimits(x.name, function, limitsOf(n))
+			case *ast.TypeSpec:
+				for _, name := range numbersOfLimits(n) {
+					found[bound{path.Dir(x.name), name.Name}] = true
+				}
 			case *ast.StructType:
 				for _, field := range n.Fields.List {
 					add(field.Names...)
@@ -93,6 +98,20 @@ func bounds(t *testing.T) (found, inTurns map[bound]bool, shares map[string]bool
 		})
 	}
 	return found, inTurns, shares
+}
+
+// numbersOfLimits are the fields of a type of limits that are numbers, by whatever name.
+func numbersOfLimits(of *ast.TypeSpec) (names []*ast.Ident) {
+	fields, ok := of.Type.(*ast.StructType)
+	if !ok || !strings.HasSuffix(strings.ToLower(of.Name.Name), "limits") {
+		return nil
+	}
+	for _, field := range fields.Fields.List {
+		if kind, ok := field.Type.(*ast.Ident); ok && strings.HasPrefix(kind.Name, "int") {
+			names = append(names, field.Names...)
+		}
+	}
+	return names
 }
 
 // givesTurns reports whether an expression calls fairqueue or share, or is the store that fairqueue.New is given.
