@@ -10,14 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // maxRepairs is how many repairs are made in a row. They share one inspection before and one after, of all their pods:
 // it reads the mount table of the node, which is long on a busy one, whether it covers one pod or several.
 const maxRepairs = 16
 
-// repairQueue holds the planned repairs. Pods take turns, one repair each, and the order continues after a new plan. A
-// pod with a thousand broken mounts delays no other.
+// repairQueue holds the planned repairs. Namespaces take turns, one repair each, and in each of them its pods. The order of the pods continues
+// after a new plan. A pod with a thousand broken mounts delays no other, nor does a tenant with a hundred pods.
 type repairQueue struct {
 	actions map[string][]fault.Action // by the UID of the pod
 	lastPod string                    // the UID of the pod that had the last turn
@@ -40,13 +41,16 @@ func (q *repairQueue) next() (batch []fault.Action) {
 	if found {
 		at++
 	}
-	for ; len(batch) < maxRepairs && !q.empty(); at++ {
-		uid := pods[at%len(pods)]
-		if all := q.actions[uid]; len(all) > 0 {
-			batch, q.lastPod = append(batch, all[0]), uid
-			if q.actions[uid] = all[1:]; len(all) == 1 {
-				delete(q.actions, uid)
-			}
+	var all []fault.Action
+	for i := range pods {
+		all = append(all, q.actions[pods[(at+i)%len(pods)]]...)
+	}
+	turns := share.InTurns(all, func(a fault.Action) share.Owner { return share.Owner{Namespace: a.Pod.Namespace, Pod: a.Pod.UID} })
+	batch = turns[:min(len(turns), maxRepairs)]
+	for _, a := range batch {
+		q.lastPod = a.Pod.UID
+		if q.actions[q.lastPod] = q.actions[q.lastPod][1:]; len(q.actions[q.lastPod]) == 0 {
+			delete(q.actions, q.lastPod)
 		}
 	}
 	return batch

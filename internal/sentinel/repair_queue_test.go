@@ -71,6 +71,35 @@ func TestPodsShareRepairTime(t *testing.T) {
 	}
 }
 
+// TestNamespacesShareRepairTime: a tenant has many pods, and all of them have broken mounts again after each repair. The one of another namespace,
+// which comes last in the order of the pods, is repaired in the first batch.
+func TestNamespacesShareRepairTime(t *testing.T) {
+	t.Parallel()
+	const many = 10 * maxRepairs
+	var actions []fault.Action
+	for i := range many {
+		actions = append(actions, fault.Action{Pod: &fault.Pod{Namespace: "tenant", UID: fmt.Sprintf("a-%03d", i)}})
+	}
+	var q repairQueue
+	q.plan(append(actions, fault.Action{Pod: &fault.Pod{Namespace: "shop", UID: "b"}}))
+	had, others := map[string]int{}, 0
+	for _, a := range q.next() {
+		had[a.Pod.Namespace]++
+	}
+	if had["shop"] != 1 || had["tenant"] != maxRepairs-1 {
+		t.Errorf("in the first batch: %v", had)
+	}
+	for !q.empty() { // each pod has its turn
+		for _, a := range q.next() {
+			others++
+			had[a.Pod.UID]++
+		}
+	}
+	if others != many-maxRepairs+1 || had["a-000"] != 0 || had[fmt.Sprintf("a-%03d", many-1)] != 1 {
+		t.Errorf("%d repairs after the first batch", others)
+	}
+}
+
 func TestRepairQueue(t *testing.T) {
 	t.Parallel()
 	plan := func(of string) (actions []fault.Action) {
