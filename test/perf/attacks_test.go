@@ -104,7 +104,9 @@ func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 	rotas := map[string]*rota{"bind": &n.updated, "shared": &n.town.shared, "asked": &n.town.asked}
 	for name, r := range rotas {
 		go func() {
-			times, wrong, err := r.update(ctx)
+			times, wrong, err := r.update(ctx, func(v *fakenode.Volume, took time.Duration) {
+				b.Logf("%s: %s is healed after %s, at %s", name, v.Points[0], took, time.Now().UTC().Format(time.TimeOnly))
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			took[name] = times
@@ -147,9 +149,12 @@ type rota struct {
 	updates       int
 }
 
+// longStale is how long a bind stays stale that is worth a line.
+const longStale = 5 * time.Second
+
 // update renews the volumes in turn, and returns how long each bind stayed stale, for patience at most, and how many show a
-// wrong file.
-func (r *rota) update(ctx context.Context) (took []time.Duration, wrong int, err error) {
+// wrong file. Those that stayed stale for long are given to long.
+func (r *rota) update(ctx context.Context, long func(v *fakenode.Volume, took time.Duration)) (took []time.Duration, wrong int, err error) {
 	w, err := openWatch()
 	if err != nil {
 		return nil, 0, err
@@ -178,6 +183,9 @@ func (r *rota) update(ctx context.Context) (took []time.Duration, wrong int, err
 			return nil, 0, err
 		}
 		took = append(took, time.Since(begin))
+		if last := took[len(took)-1]; last > longStale {
+			long(v, last)
+		}
 		if healed && v.Current() != nil {
 			wrong++
 		}

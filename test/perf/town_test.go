@@ -178,7 +178,8 @@ func (t *town) describe(b *testing.B) {
 	}
 	for _, d := range diagnoses.Items {
 		if p := d.Spec.PodReference; p != nil && (p.Namespace == "shared" || p.Namespace == "asked") {
-			b.Logf("Diagnosis %s of %s/%s: %s: %s", d.Name, p.Namespace, p.Name, d.Status.Phase, d.Status.Summary)
+			b.Logf("Diagnosis %s of %s/%s: made %s, begun %v, ended %v, %s: %s", d.Name, p.Namespace, p.Name, d.CreationTimestamp.UTC().Format(time.TimeOnly),
+				d.Status.StartTime, d.Status.CompletionTime, d.Status.Phase, d.Status.Summary)
 		}
 	}
 }
