@@ -29,6 +29,11 @@ const (
 	LabelAgent = Group + "/agent"
 	// LabelPages is on the Lease of an agent whose predecessor was probably killed for memory: it lists pods and Diagnoses in pages.
 	LabelPages = Group + "/lists-in-pages"
+	// LabelNotJudged is on the Lease of an agent that could not judge all of its node when it looked last: how many mounts and parts of the
+	// node these were, or NothingJudged.
+	LabelNotJudged = Group + "/not-judged"
+	// NothingJudged is the value of LabelNotJudged while the agent has not looked at its node, or could not.
+	NothingJudged = "all"
 	// LabelVersion is on the Operations and OperationSets that ship, with the release that has written them.
 	LabelVersion = Group + "/version"
 	// AnnotationSpecHash is on them with the hash of the spec that was written. One with another spec is a user's.

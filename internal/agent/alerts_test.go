@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"regexp"
@@ -58,7 +59,8 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
 	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
-	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
+	whole := &coverage{watching: func() bool { return true }}
+	if err := errors.Join(l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }), whole.register(counter.registry)); err != nil {
 		t.Fatal(err)
 	}
 	l.Found(fault.Finding{Code: fault.HungMount}, time.Second)
@@ -82,7 +84,8 @@ func exposedMetrics(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	o, _, counter := newTestObserver(t)
 	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
-	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
+	whole := &coverage{watching: func() bool { return true }}
+	if err := errors.Join(l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }), whole.register(counter.registry)); err != nil {
 		t.Fatal(err)
 	}
 	exposed, err := counter.registry.Gather()

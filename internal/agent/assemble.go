@@ -29,6 +29,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor/external"
+	"kubediag.org/kubediag/internal/sentinel"
 )
 
 // agent has all parts of the agent.
@@ -99,15 +100,23 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, runnable := range []manager.Runnable{
+	lease := &agentLease{
+		client: a.manager.GetClient(), namespace: a.options.Namespace, node: a.options.NodeName,
+		renewal: a.options.LeaseRenewal, duration: a.options.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,
+		pages: a.pages,
+	}
+	parts := []manager.Runnable{
 		reconciler.cleanup(), manager.RunnableFunc(watcher.Run), a.guard, manager.RunnableFunc(a.recorder.Run), faults,
-		manager.RunnableFunc(func(ctx context.Context) error { return a.pods.readLarge(ctx, a.pods.live) }),
-		&agentLease{
-			client: a.manager.GetClient(), namespace: a.options.Namespace, node: a.options.NodeName,
-			renewal: a.options.LeaseRenewal, duration: a.options.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,
-			pages: a.pages,
-		},
-	} {
+		manager.RunnableFunc(func(ctx context.Context) error { return a.pods.readLarge(ctx, a.pods.live) }), lease,
+	}
+	if a.options.SentinelMode != sentinel.Off {
+		whole := a.newCoverage(func() bool { return watcher.Status().Watching })
+		if err := whole.register(a.registry); err != nil {
+			return err
+		}
+		lease.notJudged, parts = whole.notJudged, append(parts, manager.RunnableFunc(whole.Start))
+	}
+	for _, runnable := range parts {
 		if err := a.manager.Add(runnable); err != nil {
 			return err
 		}

@@ -54,6 +54,11 @@ var (
 	sentinelConnections = metric.Declaration{
 		Name: "kubediag_sentinel_connections", Kind: metric.Gauge, Help: "FUSE connections of the node's volumes.",
 	}
+	partsNotJudged = metric.Declaration{
+		Name: "kubediag_not_judged", Kind: metric.Gauge,
+		Help: "Mounts and parts of the node that the agent could not judge; -1 if it could not look at all.",
+		More: "It makes all searches of `scan` [every five minutes](sentinel.md#what-could-not-be-judged). The log has the reasons",
+	}
 	operationsTotal = metric.Declaration{
 		Name: "kubediag_operations_total", Kind: metric.Counter,
 		Labels: []metric.Label{{Name: "processor", Values: "the name of a built-in one, `HTTP` or `Script`"}, {Name: "outcome"}},
@@ -81,6 +86,6 @@ var (
 func Metrics() []metric.Declaration {
 	return []metric.Declaration{
 		agentInfo, faultsPresent, faultsByImpact, faultDetection, repairsTotal, sentinelWatching, sentinelBinds, sentinelUnwatchedBinds,
-		sentinelConnections, operationsTotal, operationDuration, diagnosesTotal, diagnosesRunning, abandonedGoroutines,
+		sentinelConnections, partsNotJudged, operationsTotal, operationDuration, diagnosesTotal, diagnosesRunning, abandonedGoroutines,
 	}
 }

@@ -28,6 +28,8 @@ type agentLease struct {
 	now               func() time.Time
 	// pages is set if the agent lists in pages, because its predecessor was probably killed for memory.
 	pages bool
+	// notJudged is the value of LabelNotJudged; nil: there is none.
+	notJudged func() string
 	// renewed is called after each renewal. It may be nil.
 	renewed func()
 }
@@ -48,12 +50,25 @@ func (l *agentLease) Start(ctx context.Context) error {
 	}
 }
 
-// renew writes the Lease in one request, and makes it if there is none.
+// renew writes the Lease. Policies of older releases allow two labels, and a third one must not end the sign of life.
 func (l *agentLease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.renewal)
 	defer cancel()
 	want := l.newLease()
-	labels := map[string]any{v1.LabelPages: nil} // not of the predecessor
+	err := l.write(ctx, want)
+	if apierrors.IsForbidden(err) && want.Labels[v1.LabelNotJudged] != "" {
+		delete(want.Labels, v1.LabelNotJudged)
+		err = l.write(ctx, want)
+	}
+	if err == nil && l.renewed != nil {
+		l.renewed()
+	}
+	return err
+}
+
+// write writes the Lease in one request, and makes it if there is none.
+func (l *agentLease) write(ctx context.Context, want *coordinationv1.Lease) error {
+	labels := map[string]any{v1.LabelPages: nil, v1.LabelNotJudged: nil} // not of the predecessor
 	for name, value := range want.Labels {
 		labels[name] = value
 	}
@@ -68,9 +83,6 @@ func (l *agentLease) renew(ctx context.Context) error {
 	if apierrors.IsNotFound(err) {
 		want.Spec.AcquireTime = want.Spec.RenewTime
 		err = l.client.Create(ctx, want)
-	}
-	if err == nil && l.renewed != nil {
-		l.renewed()
 	}
 	return err
 }
@@ -91,6 +103,11 @@ func (l *agentLease) newLease() *coordinationv1.Lease {
 	}
 	if l.pages {
 		lease.Labels[v1.LabelPages] = "true"
+	}
+	if l.notJudged != nil {
+		if value := l.notJudged(); value != "" {
+			lease.Labels[v1.LabelNotJudged] = value
+		}
 	}
 	return lease
 }

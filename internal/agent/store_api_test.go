@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -231,6 +233,8 @@ func TestLease(t *testing.T) {
 			}
 			for i := range 4 { // made, renewed, by an agent whose predecessor was killed, and by its successor
 				l.pages = i == 2
+				notJudged := map[int]string{1: "3", 2: v1.NothingJudged}[i]
+				l.notJudged = func() string { return notJudged }
 				now = now.Add(10 * time.Second)
 				if err := l.renew(t.Context()); err != nil {
 					t.Fatal(err)
@@ -245,6 +249,9 @@ func TestLease(t *testing.T) {
 				if _, pages := got.Labels[v1.LabelPages]; pages != l.pages {
 					t.Errorf("labels %v after %d renewals", got.Labels, i)
 				}
+				if value, set := got.Labels[v1.LabelNotJudged]; value != notJudged || set != (notJudged != "") {
+					t.Errorf("labels %v after %d renewals, want %q", got.Labels, i, notJudged)
+				}
 				if got.Labels[v1.LabelAgent] != v1.NodeLabelValue(node) || len(got.OwnerReferences) != 0 {
 					t.Errorf("metadata %+v", got.ObjectMeta)
 				}
@@ -253,6 +260,37 @@ func TestLease(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// twoLabels refuses LabelNotJudged, as a policy of an older release does beside two others.
+type twoLabels struct{ client.Client }
+
+func (c twoLabels) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	data, err := p.Data(o)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(string(data), `"`+v1.LabelNotJudged+`":"`) {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, o.GetName(), errors.New("at most two labels"))
+	}
+	return c.Client.Patch(ctx, o, p, opts...)
+}
+
+// TestLeaseUnderAnOlderPolicy: a policy that refuses LabelNotJudged does not end the renewals.
+func TestLeaseUnderAnOlderPolicy(t *testing.T) {
+	t.Parallel()
+	env := apitest.Start(t)
+	l := &agentLease{
+		client: twoLabels{env.Client}, namespace: env.Namespace(t), node: "n1", renewal: 10 * time.Second, duration: 40 * time.Second, now: time.Now,
+		notJudged: func() string { return "1" },
+	}
+	if err := l.renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := l.newLease()
+	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil || got.Labels[v1.LabelNotJudged] != "" {
+		t.Errorf("labels %v, %v", got.Labels, err)
 	}
 }
 

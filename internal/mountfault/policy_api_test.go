@@ -221,14 +221,14 @@ func (n *realNode) leasesUnderThePolicy(t *testing.T) {
 		}(), one, "metadata.annotations"},
 		"labels": {func() *coordinationv1.Lease {
 			l := slotOf(now)
-			l.Labels = map[string]string{"a": "", "b": "", v1.LabelRepairSlot: ""}
+			l.Labels = map[string]string{"a": "", "b": "", "c": "", v1.LabelRepairSlot: ""}
 			return l
-		}(), one, "at most two labels"},
+		}(), one, "at most three labels"},
 		"finalizers": {func() *coordinationv1.Lease {
 			l := slotOf(now)
-			l.Finalizers = []string{"a/b", "a/c"}
+			l.Finalizers = []string{"a/b", "a/c", "a/d"}
 			return l
-		}(), one, "at most two labels"},
+		}(), one, "at most three labels"},
 	} {
 		checkRefused(t, what, tc.by.Create(t.Context(), tc.lease, client.DryRunAll), tc.refused)
 	}

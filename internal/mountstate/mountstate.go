@@ -135,6 +135,28 @@ func (u *Unknown) Merge(o Unknown) {
 	}
 }
 
+// None reports whether all is known.
+func (u Unknown) None() bool { return u.Count() == 0 }
+
+// Count is how many places and parts are not known.
+func (u Unknown) Count() int { return len(u.Places) + len(u.Gaps) }
+
+// Also is the part of it that an earlier look did not know either. The reasons are its own.
+func (u Unknown) Also(earlier Unknown) (both Unknown) {
+	for _, p := range u.Places {
+		same := func(o Place) bool { o.Reason = p.Reason; return o == p }
+		if slices.ContainsFunc(earlier.Places, same) {
+			both.Places = append(both.Places, p)
+		}
+	}
+	for _, g := range u.Gaps {
+		if slices.ContainsFunc(earlier.Gaps, func(o Gap) bool { return o.What == g.What }) {
+			both.Gaps = append(both.Gaps, g)
+		}
+	}
+	return both
+}
+
 // AddPlace adds a place, once.
 func (u *Unknown) AddPlace(p Place) {
 	if !slices.Contains(u.Places, p) {

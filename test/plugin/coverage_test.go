@@ -129,6 +129,21 @@ func TestCoverage(t *testing.T) {
 	p.grant(t, c, "dev", "ClusterRole", "kubediag-view")
 	renew(time.Now().Add(time.Hour))
 	expect(t, p.call(t, 0, "faults", "-A", home), `^✓ No fault`)
+	for value, want := range map[string]string{
+		"3": `! 1 node could not be judged in full: stage-node \(3 mounts or parts\); kubectl kubediag run\s+node/stage-node says why
+`,
+		"all": `! 1 node could not be judged in full: stage-node \(not looked at\)
+`,
+	} {
+		lease.Labels[v1.LabelNotJudged] = value
+		renew(time.Now().Add(time.Hour))
+		unjudged := p.call(t, 2, "faults", "-A", home)
+		if expect(t, unjudged, want); strings.Contains(unjudged, "✓") {
+			t.Errorf("green:\n%s", unjudged)
+		}
+	}
+	delete(lease.Labels, v1.LabelNotJudged)
+	renew(time.Now().Add(time.Hour))
 	blind := p.call(t, 2, "faults", home, "--as=dev")
 	expect(t, blind, `(?s)^! it is not known which nodes are watched: refused: .*"dev" cannot list resource "leases" .*Role\s+kubediag-lease-reader`, `! No fault is known in namespace default`)
 

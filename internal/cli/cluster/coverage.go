@@ -20,6 +20,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // defaultHome is the namespace that kubediag is installed in if no flag says another.
@@ -42,6 +43,8 @@ type agentCoverage struct {
 	// without are the nodes with no agent, and silent the agents that do not renew their Leases.
 	without []string
 	silent  []silentAgent
+	// unjudged are the nodes of which the agents could not judge everything.
+	unjudged []unjudgedNode
 	// pages are the nodes whose agent lists in pages, because the one before was probably killed for memory.
 	pages []string
 	// unnamed is set if the nodes were only counted. A silent agent is then not always that of a node that is still there.
@@ -67,6 +70,7 @@ func compareNodes(names []string, found []coordinationv1.Lease, now time.Time) *
 		if lease.Labels[v1.LabelPages] != "" {
 			a.pages = append(a.pages, name)
 		}
+		a.addUnjudged(name, lease)
 	}
 	a.unwatched = len(a.without) + len(a.silent)
 	return a
@@ -80,19 +84,65 @@ func compareDaemonSets(sets []appsv1.DaemonSet, found []coordinationv1.Lease, no
 		a.nodes += int(sets[i].Status.DesiredNumberScheduled)
 	}
 	for i := range found {
-		since, ok := leaseRenewed(&found[i], now)
-		if ok {
-			live++
-			continue
-		}
 		name := found[i].Name
 		if holder := found[i].Spec.HolderIdentity; holder != nil {
 			name = cmp.Or(*holder, name) // the node
+		}
+		since, ok := leaseRenewed(&found[i], now)
+		if ok {
+			live++
+			a.addUnjudged(name, &found[i])
+			continue
 		}
 		a.silent = append(a.silent, silentAgent{name, found[i].Spec.RenewTime == nil, since})
 	}
 	a.unwatched = max(0, a.nodes-live)
 	return a
+}
+
+// unjudgedNode is a node of which the agent could not judge everything when it looked last.
+type unjudgedNode struct {
+	node string
+	// parts is how many mounts and parts of the node; empty: the agent has not looked at it yet, or could not.
+	parts string
+}
+
+func (a *agentCoverage) addUnjudged(node string, lease *coordinationv1.Lease) {
+	switch value := lease.Labels[v1.LabelNotJudged]; value {
+	case "":
+	case v1.NothingJudged:
+		a.unjudged = append(a.unjudged, unjudgedNode{node: node})
+	default:
+		a.unjudged = append(a.unjudged, unjudgedNode{node, printable.Line(value)})
+	}
+}
+
+// unjudgedText says which nodes were not judged in full, with their counts if asked for. It is empty if all were. The last part is the
+// command for the first of them.
+func (a *agentCoverage) unjudgedText(counts bool) string {
+	var names []string
+	first := ""
+	for _, n := range a.unjudged {
+		name := n.node
+		switch {
+		case n.parts != "":
+			first = cmp.Or(first, n.node)
+			if counts {
+				name += " (" + n.parts + " mounts or parts)"
+			}
+		case counts:
+			name += " (not looked at)"
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	text := verb.Count(len(names), "node") + " could not be judged in full: " + joinNames(names)
+	if first != "" {
+		text += "; kubectl kubediag run node/" + first + " says why"
+	}
+	return text
 }
 
 // silentAgent is the agent of a node that has not renewed its Lease for a time, or never.
@@ -216,6 +266,9 @@ func (w watchCheck) problems(ctx context.Context) (list []watchProblem, err erro
 	}
 	if text := a.text(silentAgent.String); text != "" {
 		list = append(list, watchProblem{a.text(func(s silentAgent) string { return s.node }), text})
+	}
+	if text := a.unjudgedText(true); text != "" {
+		list = append(list, watchProblem{a.unjudgedText(false), text})
 	}
 	for i := range sets.Items {
 		if sentinelModeOf(&sets.Items[i]) == sentinelOff {

@@ -145,6 +145,9 @@ func (a *agentCoverage) results() (results []checkResult) {
 		results = append(results, warnResult("look there for pods and Diagnoses that are very large or very many; to list as before, restart an agent by deleting its pod",
 			"%s whose agent was probably killed for memory, and lists pods and Diagnoses in pages since: %s", verb.Count(len(a.pages), "node"), joinNames(a.pages)))
 	}
+	if text := a.unjudgedText(true); text != "" {
+		results = append(results, warnResult("wait for a minute after the start of an agent; a Diagnosis of the node names what could not be judged", "%s", text))
+	}
 	if a.unwatched == 0 {
 		results = append(results, okResult("the agents of all %s renew their Leases", verb.Count(a.nodes, "node")))
 	}

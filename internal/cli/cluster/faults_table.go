@@ -48,7 +48,7 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 		mark, colour, note := "✓", terminal.Green, "No fault is known in "+where+"."
 		if len(v.problems) > 0 {
 			mark, colour = "!", terminal.Yellow
-			note = "No fault is known in " + where + ", but that counts only for nodes that are watched."
+			note = "No fault is known in " + where + ", but that counts only for what was looked at."
 		}
 		if namespace != "" {
 			note += " All namespaces: " + v.api.commandLine("faults", "-A")

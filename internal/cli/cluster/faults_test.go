@@ -127,7 +127,7 @@ func TestNoFaults(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	none.problems = []string{"1 of 1 nodes is not watched: node-1 (agent silent for 3m)"}
-	want := "! 1 of 1 nodes is not watched: node-1 (agent silent for 3m)\n! No fault is known in all namespaces, but that counts only for nodes that are watched.\n" +
+	want := "! 1 of 1 nodes is not watched: node-1 (agent silent for 3m)\n! No fault is known in all namespaces, but that counts only for what was looked at.\n" +
 		"\nNext:\n  kubectl kubediag doctor --kubediag-namespace=elsewhere  # checks the agents and the manager\n"
 	if got := none.listText(nil, ""); got != want {
 		t.Errorf("%q, want %q", got, want)

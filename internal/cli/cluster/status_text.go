@@ -60,7 +60,7 @@ func (v statusView) verdict() (mark string, colour terminal.Colour, verdict stri
 	case r.Unknown["causes"] != "":
 		mark, colour, verdict = "!", terminal.Yellow, "It is not known what is broken: "+r.Unknown["causes"]
 	case len(r.Unwatched) > 0:
-		mark, colour, verdict = "!", terminal.Yellow, "No fault is known in "+where+", but that counts only for nodes that are watched."
+		mark, colour, verdict = "!", terminal.Yellow, "No fault is known in "+where+", but that counts only for what was looked at."
 	case len(r.Unknown) > 0:
 		mark, colour = "!", terminal.Yellow
 	}

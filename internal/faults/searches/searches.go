@@ -255,6 +255,19 @@ var all = []Search{
 	},
 }
 
+// Look makes all searches of a node that is asked, one after the other. An error of one ends it: then the rest is not known.
+func Look(ctx context.Context, n Node) (sum mountstate.Survey, err error) {
+	for _, s := range all {
+		found, err := s.On(n).Look(ctx, mountstate.Scope{})
+		if err != nil {
+			return sum, fmt.Errorf("search for %s: %w", s.Description, err)
+		}
+		sum.Merge(found)
+	}
+	sum.Attribute()
+	return sum, nil
+}
+
 // maxSourceContainers is how many containers a pod may have whose sources are looked for. For each of them the whole pod is read.
 const maxSourceContainers = 64
 

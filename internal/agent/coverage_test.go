@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/mountstate"
+)
+
+// TestOnlyWhatLastsIsNotJudged: a mount that one look could not judge counts if the next could not, either. While there is no look,
+// nothing is judged.
+func TestOnlyWhatLastsIsNotJudged(t *testing.T) {
+	t.Parallel()
+	place := func(volume, reason string) mountstate.Place {
+		return mountstate.Place{Pod: fault.Pod{UID: "u"}, Volume: volume, Point: "/k/" + volume, Reason: reason}
+	}
+	gap := mountstate.Gap{What: "devices", Why: "there are more of them than are looked at"}
+	type answer struct {
+		unknown mountstate.Unknown
+		err     error
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var answers []answer
+		watching := true
+		c := &coverage{log: logr.Discard(), watching: func() bool { return watching }, look: func(context.Context) (mountstate.Survey, error) {
+			if len(answers) == 0 {
+				return mountstate.Survey{}, nil
+			}
+			a := answers[0]
+			answers = answers[1:]
+			return mountstate.Survey{Unknown: a.unknown}, a.err
+		}}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.Start(ctx) }()
+		check := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.notJudged(); got != want {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		check("before the first look", v1.NothingJudged)
+		first := mountstate.Unknown{Places: []mountstate.Place{place("a", "busy"), place("b", "busy")}, Gaps: []mountstate.Gap{gap}}
+		later := mountstate.Unknown{Places: []mountstate.Place{place("b", "denied"), place("c", "busy")}, Gaps: []mountstate.Gap{gap}}
+		answers = []answer{{first, nil}, {later, nil}, {first, nil}, {err: errors.New("kubelet not found")}, {first, nil}}
+		time.Sleep(firstCoverage)
+		check("after the first look", v1.NothingJudged)
+		time.Sleep(coverageAgain)
+		check("after two looks", "2")
+		if text := c.unknown.Sentences(); len(text) != 2 || text[0] != place("b", "denied").String() {
+			t.Errorf("sentences %q", text)
+		}
+		watching = false
+		check("with a watcher that is stuck", v1.NothingJudged)
+		watching = true
+		time.Sleep(2 * coverageAgain)
+		check("after three looks", "2")
+		time.Sleep(4 * coverageAgain)
+		check("after an error", v1.NothingJudged)
+		time.Sleep(8 * coverageAgain)
+		check("after the first look since", v1.NothingJudged)
+		time.Sleep(coverageEvery)
+		check("when all is judged", "")
+		answers = []answer{{first, nil}, {mountstate.Unknown{}, nil}}
+		time.Sleep(coverageEvery)
+		check("when one look could not judge something", "")
+		time.Sleep(coverageAgain)
+		check("and the next one could", "")
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
