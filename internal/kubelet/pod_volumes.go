@@ -58,6 +58,31 @@ func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
 	return all, nil
 }
 
+// Symlink returns the path that a symbolic link leads to, clean. It is empty if there is no link. No link on the way is followed, and nothing is
+// mounted at the path: some drivers make a link to a mount of their own in the place of a volume.
+func Symlink(point string) string {
+	fd, err := mountns.View{}.Lookup(point)
+	if err == nil {
+		_ = fd.Close() // nothing was written
+	}
+	if !errors.Is(err, sys.ELOOP) {
+		return ""
+	}
+	dir, err := mountns.View{}.Lookup(path.Dir(point))
+	if err != nil {
+		return ""
+	}
+	defer dir.Close()
+	to, err := dir.ReadlinkAt(path.Base(point))
+	switch {
+	case err != nil:
+		return ""
+	case path.IsAbs(to):
+		return path.Clean(to)
+	}
+	return path.Join(path.Dir(point), to)
+}
+
 // listLocal lists a directory. A missing directory has no entries. The error is ErrMayBlock on a file system that may hang.
 func listLocal(name string) ([]string, error) {
 	dir, err := mountns.View{}.Lookup(name)

@@ -4,6 +4,7 @@
 package mountstate
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -21,6 +22,8 @@ type ContainerMount struct {
 	// From is the path of the kubelet, and Point that in the container. The image may have a symbolic link on the way to it.
 	From  string `json:"from"`
 	Point string `json:"point"`
+	// Link is the path that From leads to, if a driver has made a symbolic link there.
+	Link string `json:"link,omitempty"`
 	// Wants is the directory of a file system that From is; the zero value for a path that is neither in the directory of the pod nor a mount of the
 	// node.
 	Wants Directory `json:"wants,omitzero"`
@@ -55,7 +58,8 @@ func CompareContainer(host, own *mountinfo.Table, podDir string, records []Conta
 		}
 		layers := own.All(m.Point)
 		m.Covered = len(layers) > 0 && !visible
-		on, ok := host.On(m.From)
+		from := cmp.Or(m.Link, m.From)
+		on, ok := host.On(from)
 		if !mountinfo.Within(podDir, m.From) {
 			m.compareNode(host, layers)
 			continue
@@ -63,7 +67,7 @@ func CompareContainer(host, own *mountinfo.Table, podDir string, records []Conta
 		if !ok {
 			continue
 		}
-		below, _ := mountinfo.Below(on.Point, m.From)
+		below, _ := mountinfo.Below(on.Point, from)
 		m.Wants = directoryOf(&on, below)
 		shows := func(at mountinfo.Mount) bool { return directoryOf(&at, "") == m.Wants }
 		m.Covered = m.Covered || m.Has.Device != m.Wants.Device && slices.ContainsFunc(layers, shows)

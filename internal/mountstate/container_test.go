@@ -183,3 +183,19 @@ func TestMountOfTheNodeInAContainer(t *testing.T) {
 		}
 	}
 }
+
+// TestContainerOfLink: the runtime follows the symbolic link of a driver, so that the container has the mount that it leads to.
+func TestContainerOfLink(t *testing.T) {
+	t.Parallel()
+	const place = "/k/pods/u/volumes/kubernetes.io~csi/v/mount"
+	for minor, want := range map[uint32]bool{21: true, 22: false} {
+		host, own := containerTables(mountinfo.Mount{ID: 55, Parent: 50, Minor: minor, Root: "/fs", Point: "/data"})
+		records := append(containerRecords(), ContainerMount{Container: "app", ID: "id", From: place, Link: "/run/fs", Point: "/data"})
+		if !CompareContainer(host, own, "/k/pods/u", records) {
+			t.Fatal("not the container's table")
+		}
+		if at := records[len(records)-1]; (at.Has == at.Wants) != want || at.Wants != (Directory{"0:21", "/fs"}) {
+			t.Errorf("device 0:%d: %+v", minor, at)
+		}
+	}
+}

@@ -29,6 +29,8 @@ type PodSource struct {
 	// Places are the volumes for which the kubelet has a place in the directory. Unlisted is why they are not known.
 	Places   []kubelet.Volume
 	Unlisted string
+	// Symlinks are the places at which a driver has made a symbolic link, with the paths that they lead to.
+	Symlinks map[string]string
 	// Mounts are those of its running containers, by the container runtime's records.
 	Mounts []ContainerMount
 }
@@ -72,9 +74,10 @@ const (
 type Pod struct {
 	fault.Pod
 	Life Life `json:"life"`
-	// Places and Unlisted are those of the source.
-	Places   []kubelet.Volume `json:"places,omitempty"`
-	Unlisted string           `json:"unlisted,omitempty"`
+	// Places, Unlisted and Symlinks are those of the source.
+	Places   []kubelet.Volume  `json:"places,omitempty"`
+	Unlisted string            `json:"unlisted,omitempty"`
+	Symlinks map[string]string `json:"symlinks,omitempty"`
 }
 
 // LinkKind is the kind of a link.
@@ -124,7 +127,7 @@ type Link struct {
 // knows. A hostPath volume has no mount of the kubelet, and an image volume that of its container alone.
 func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod, links []Link) {
 	for _, s := range sources {
-		pod := Pod{fault.Pod{UID: s.UID}, lifeOf(s.Spec, now), s.Places, s.Unlisted}
+		pod := Pod{fault.Pod{UID: s.UID}, lifeOf(s.Spec, now), s.Places, s.Unlisted, s.Symlinks}
 		if s.Spec != nil {
 			pod.Namespace, pod.Name = s.Spec.Namespace, s.Spec.Name
 		}

@@ -150,7 +150,9 @@ func rowThere(c *linkCase) (Verdict, bool) {
 		}
 		if point := c.layout.VolumePoint(v); !dir || c.mounts[point].mounted {
 			// A driver from outside need not mount anything, and the kubelet compares that with nothing.
-			c.at, dir, plain = point, true, plain || isPlain(v.Plugin, mediumUnknown) || !strings.HasPrefix(v.Plugin, "kubernetes.io/")
+			// The mount that a symbolic link leads to is judged with the volumes.
+			linked := c.pod.Symlinks[point] != ""
+			c.at, dir, plain = point, true, plain || linked || isPlain(v.Plugin, mediumUnknown) || !strings.HasPrefix(v.Plugin, "kubernetes.io/")
 		}
 	}
 	switch {

@@ -160,6 +160,26 @@ func TestMountOfTheKubelet(t *testing.T) {
 	}
 }
 
+// TestLinkOfDriver: a driver may make a symbolic link in the place of a volume, which mounts nothing there.
+func TestLinkOfDriver(t *testing.T) {
+	t.Parallel()
+	pod := rowPod(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}, nil, corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	const place = "volumes/kubernetes.io~csi/v/mount"
+	for _, spec := range []*corev1.Pod{pod, nil} {
+		source := PodSource{UID: "u", Spec: spec, Places: placesOf("kubernetes.io~csi/v")}
+		for to, want := range map[string]map[string]string{"": {place: "?"}, "/run/fluid/fs": {}} {
+			if source.Symlinks = nil; to != "" {
+				source.Symlinks = map[string]string{"/k/pods/u/" + place: to}
+			}
+			var f Facts
+			f.Pods, f.Links = Desired(layout(), []PodSource{source}, now)
+			if diff := cmp.Diff(want, wrongLinks(f)); diff != "" {
+				t.Errorf("link to %q, spec known %v (-want +got):\n%s", to, spec != nil, diff)
+			}
+		}
+	}
+}
+
 // TestLinksOfPods has one Secret that is not mounted, of pods that are variously far. Only one that has started, and that runs before and after
 // another look, lacks it.
 func TestLinksOfPods(t *testing.T) {

@@ -117,6 +117,7 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 			if s.Places, err = node.PodVolumes(s.UID); err != nil {
 				s.Unlisted = err.Error()
 			}
+			n.addSymlinks(s)
 		}
 		return ctx.Err()
 	})
@@ -131,6 +132,22 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 	return n, nil
 }
 
+// addSymlinks notes the symbolic links of drivers among the places of a pod. It is called inside the kubelet's namespace.
+func (n *reading) addSymlinks(s *mountstate.PodSource) {
+	for _, v := range s.Places {
+		point := n.node.VolumePoint(v)
+		if v.Plugin != kubelet.CSIPlugin || v.Block || len(n.table.All(point)) > 0 {
+			continue
+		}
+		if to := kubelet.Symlink(point); to != "" {
+			if s.Symlinks == nil {
+				s.Symlinks = map[string]string{}
+			}
+			s.Symlinks[point] = to
+		}
+	}
+}
+
 // addContainers adds the mounts of the running containers of the pods.
 func (n *reading) addContainers(ctx context.Context, of Runtime) error {
 	at := map[string]int{}
@@ -138,7 +155,8 @@ func (n *reading) addContainers(ctx context.Context, of Runtime) error {
 		at[s.UID] = i
 	}
 	running, err := of.Running(ctx, func(uid string) bool { _, ok := at[uid]; return ok })
-	for i, mounts := range n.compareContainers(running) {
+	linkOf := func(podUID, place string) string { return n.sources[at[podUID]].Symlinks[place] }
+	for i, mounts := range n.compareContainers(running, linkOf) {
 		s := &n.sources[at[running[i].PodUID]]
 		s.Mounts = append(s.Mounts, mounts...)
 	}
@@ -151,14 +169,14 @@ const maxCompareThreads, containersPerThread = 4, 16
 
 // compareContainers returns the mounts of each container. A container whose table is not known has none. Few tables are in memory at a time:
 // each is dropped after its comparison.
-func (n *reading) compareContainers(all []cri.Owner) [][]mountstate.ContainerMount {
+func (n *reading) compareContainers(all []cri.Owner, linkOf func(podUID, place string) string) [][]mountstate.ContainerMount {
 	compared := make([][]mountstate.ContainerMount, len(all))
 	var next atomic.Int64
 	var done sync.WaitGroup
 	for range min(1+len(all)/containersPerThread, runtime.GOMAXPROCS(0), maxCompareThreads) {
 		done.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(all); i = int(next.Add(1)) - 1 {
-				compared[i] = n.compareContainer(&all[i])
+				compared[i] = n.compareContainer(&all[i], linkOf)
 			}
 		})
 	}
@@ -167,15 +185,16 @@ func (n *reading) compareContainers(all []cri.Owner) [][]mountstate.ContainerMou
 }
 
 // compareContainer returns the mounts of a container, compared with its table.
-func (n *reading) compareContainer(c *cri.Owner) (mounts []mountstate.ContainerMount) {
+func (n *reading) compareContainer(c *cri.Owner, linkOf func(podUID, place string) string) (mounts []mountstate.ContainerMount) {
 	own := firstProcessTable(c)
 	if own == nil {
 		return nil
 	}
 	for _, m := range c.Mounts {
 		if m.HostPath != "" { // else it comes out of an image
+			from := n.node.OwnPath(m.HostPath, c.PodUID)
 			mounts = append(mounts, mountstate.ContainerMount{
-				Container: c.Container, ID: c.ContainerID, From: n.node.OwnPath(m.HostPath, c.PodUID), Point: path.Clean("/" + m.ContainerPath),
+				Container: c.Container, ID: c.ContainerID, From: from, Link: linkOf(c.PodUID, from), Point: path.Clean("/" + m.ContainerPath),
 			})
 		}
 	}

@@ -277,7 +277,7 @@ func (s *copySearch) volumesAt(hostPath string, owner *cri.Owner) []*Health {
 		case v.Evidence.Pod.UID != owner.PodUID || v.Evidence.Inside:
 		case whole && v.Evidence.Plugin == place.Plugin && v.Evidence.Name == place.Name,
 			part && v.Evidence.Name == sub.Volume && sub.Container == owner.Container,
-			v.Evidence.Plugin == HostPathPlugin && v.Evidence.Point == path.Clean(hostPath):
+			v.Evidence.Plugin == HostPathPlugin && (v.Evidence.Point == path.Clean(hostPath) || v.Evidence.Link == path.Clean(hostPath)):
 			found = append(found, v)
 		}
 	}

@@ -77,8 +77,12 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	slices.SortFunc(volumes, func(a, b *Volume) int {
 		return cmp.Or(cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Point, b.Point))
 	})
+	linked, err := e.listLinked(ctx)
+	if err != nil {
+		return nil, err
+	}
 	hostPaths, err := e.listHostPaths(ctx)
-	return append(volumes, hostPaths...), err
+	return slices.Concat(volumes, linked, hostPaths), err
 }
 
 // hasLostName reports whether a directory that another program keeps was bound there, and was deleted since: that hurts the pod on
@@ -196,7 +200,7 @@ func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason s
 }
 
 // listHostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang or fail, but
-// for the node's root. A path with a symbolic link in it is taken by its letters.
+// for the node's root.
 func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 	if e.pods == nil {
 		return nil, nil
@@ -209,26 +213,43 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 		}
 	}
 	var volumes []*Volume
-	for _, uid := range uids {
-		pod := e.podByUID(uid)
-		if pod == nil || podinfo.Ended(pod) { // nothing mounts it any more
-			continue
-		}
-		for _, spec := range pod.Spec.Volumes {
-			if spec.HostPath == nil || !e.scope.Includes(uid, spec.Name) {
+	err := e.host.node.Do(ctx, func() error {
+		for _, uid := range uids {
+			pod := e.podByUID(uid)
+			if pod == nil || podinfo.Ended(pod) { // nothing mounts it any more
 				continue
 			}
-			if m, ok := e.host.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayFail(m.Major, m.FSType) && m.Point != "/" {
-				point := path.Clean(spec.HostPath.Path)
-				volumes = append(volumes, &Volume{
-					children: len(e.host.table.Children(m.ID)), spec: podSpec{pod: pod, hostPath: spec.HostPath},
-					Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.host.withNamespace(m),
-					NoRecordReason:  "it is a hostPath of the pod's spec",
-					NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
-					HiddenMounts:    e.host.hiddenBelow(m),
-				})
+			for _, spec := range pod.Spec.Volumes {
+				if spec.HostPath == nil || !e.scope.Includes(uid, spec.Name) {
+					continue
+				}
+				if v := e.hostPathVolume(pod, spec); v != nil {
+					volumes = append(volumes, v)
+				}
 			}
 		}
+		return ctx.Err()
+	})
+	return volumes, err
+}
+
+// hostPathVolume is a hostPath on a mount that may hang or fail; nil if it lies on none.
+func (e *enumerator) hostPathVolume(pod *corev1.Pod, spec corev1.Volume) *Volume {
+	name := path.Clean(spec.HostPath.Path)
+	point := e.host.resolve(name)
+	m, ok := e.host.table.On(point)
+	if !ok || !mountns.MayFail(m.Major, m.FSType) || m.Point == "/" {
+		return nil
 	}
-	return volumes, ctx.Err()
+	v := &Volume{
+		children: len(e.host.table.Children(m.ID)), spec: podSpec{pod: pod, hostPath: spec.HostPath},
+		Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.host.withNamespace(m),
+		NoRecordReason:  "it is a hostPath of the pod's spec",
+		NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
+		HiddenMounts:    e.host.hiddenBelow(m),
+	}
+	if point != name {
+		v.Link = name
+	}
+	return v
 }

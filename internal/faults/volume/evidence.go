@@ -70,7 +70,7 @@ func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error
 	var requests []probeRequest
 	staged := map[string]*probe.Answer{} // by staging path
 	for _, e := range evidence {
-		bind := !e.Inside && (e.Plugin != HostPathPlugin || e.Point == e.Mount.Point)
+		bind := !e.Inside && (!e.isPath() || e.Point == e.Mount.Point)
 		requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, "", bind), func(a probe.Answer) { e.Answer = a }})
 		if e.Staging != nil && staged[e.Staging.Point] == nil {
 			answer := &probe.Answer{}
@@ -99,7 +99,7 @@ func (p *batchProber) askExpected(ctx context.Context, evidence []*Evidence) err
 	var requests []probeRequest
 	for _, e := range evidence {
 		switch {
-		case e.Plugin == HostPathPlugin:
+		case e.isPath():
 			if e.Answer.State == probe.Alive && e.asksPath() {
 				requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, e.pathBelowMount(), true), e.setExpected})
 			}

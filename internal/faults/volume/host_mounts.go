@@ -5,13 +5,16 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // hostMounts are the mounts of the kubelet's namespace, as they were when an inspection began.
@@ -89,6 +92,40 @@ func (h *hostMounts) coveredDir(m mountinfo.Mount) (disk device, dir string, ok 
 	}
 	below, ok := mountinfo.Below(on.Point, lowest.Point)
 	return deviceOf(on), path.Join(unmarkedRoot(on), below), ok
+}
+
+// maxFollowed bounds the symbolic links that are followed in one path.
+const maxFollowed = 40
+
+// resolve follows the symbolic links on the way of a path, up to the first mount that may hang: that is not asked. It is called inside the kubelet's
+// namespace.
+func (h *hostMounts) resolve(name string) string {
+	fd, err := mountns.View{}.Lookup(name)
+	if err == nil {
+		_ = fd.Close() // nothing was written
+	}
+	if !errors.Is(err, sys.ELOOP) {
+		return name
+	}
+	links := 0
+	for at := 1; at < len(name); {
+		end := len(name)
+		if n := strings.IndexByte(name[at:], '/'); n >= 0 {
+			end = at + n
+		}
+		if top, ok := h.table.Top(name[:end]); ok && mountns.MayHang(top.FSType) {
+			return name
+		}
+		if to := kubelet.Symlink(name[:end]); to != "" {
+			if links++; links > maxFollowed {
+				return name
+			}
+			name, at = path.Join(to, name[end:]), 1
+			continue
+		}
+		at = end + 1
+	}
+	return name
 }
 
 // locateInStaged finds the way from the staged mount to the volume's directory, from the root that the volume's mount

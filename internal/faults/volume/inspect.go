@@ -122,6 +122,9 @@ func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspectio
 		n.volumes = append(n.volumes, &Health{Evidence: *of, Verdict: Judge(*of)})
 	}
 	addUnknownVolumes(&n.seen.Unknown, n.volumes)
+	if err := prober.judgePlugins(ctx, enumerator, n.volumes); err != nil {
+		return nil, err
+	}
 	if err := prober.tryBinds(ctx, n.volumes); err != nil {
 		return nil, err
 	}

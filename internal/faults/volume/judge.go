@@ -59,7 +59,7 @@ func Judge(evidence Evidence) Verdict {
 		return judgeInside(evidence, root)
 	case root.UnknownReason != "":
 		return root
-	case evidence.Plugin == HostPathPlugin:
+	case evidence.isPath():
 		if root.Code == "" && evidence.asksPath() {
 			root = judgeHostPath(evidence)
 		}

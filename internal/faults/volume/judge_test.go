@@ -154,12 +154,15 @@ func TestJudge(t *testing.T) {
 		"read-only, and broken": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).options("rw", "ro"), code: gone, reason: "inode 8 by now"},
 		"read-only with errors": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro").on(blockdev.Health{Errors: 3}), unknown: "has noted errors (3 since"},
 		"errors in the past":    {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{Errors: 3})},
-		"suspended":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
-		"suspended, frozen":     {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
-		"suspended, hung":       {evidence: stagedEvidence("/v", errorAnswer(probe.Hung, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), code: fault.HungMount, reason: "for 1s"},
-		"lost its device":       {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Lost: "unplugged"}), unknown: "its device is lost (unplugged)"},
-		"lost, and an error":    {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.EIO), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Lost: "unplugged"}), code: fault.VolumeIOError, reason: "answers with an error"},
-		"frozen":                {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()), unknown: "a write to it does not end"},
+		"a link to a path that is gone": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), errorAnswer(probe.Missing, sys.ENOENT)).changedBy(func(e *Evidence) {
+			e.Link, e.Staging, e.Point, e.spec = "/k/mount", nil, "/p/below", podSpec{hostPath: linkedPath("/p/below")}
+		}), code: fault.MissingBindSource, reason: `there is no "/p/below"`},
+		"suspended":          {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
+		"suspended, frozen":  {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
+		"suspended, hung":    {evidence: stagedEvidence("/v", errorAnswer(probe.Hung, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), code: fault.HungMount, reason: "for 1s"},
+		"lost its device":    {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Lost: "unplugged"}), unknown: "its device is lost (unplugged)"},
+		"lost, and an error": {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.EIO), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Lost: "unplugged"}), code: fault.VolumeIOError, reason: "answers with an error"},
+		"frozen":             {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()), unknown: "a write to it does not end"},
 
 		"hostPath, a mount":                     {evidence: hostPathEvidence("/m", aliveAnswer(), probe.Answer{})},
 		"hostPath, a mount without the right":   {evidence: hostPathEvidence("/m", errorAnswer(probe.Denied, sys.EACCES), probe.Answer{}), unknown: "access to it is denied"},

@@ -71,8 +71,12 @@ func (r Recording) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 	for _, of := range r.Volumes {
 		s.Volumes = append(s.Volumes, of.healthOf(podOf(of.Evidence.Pod.UID)))
 	}
+	judged := map[string]bool{} // the places of volumes, by pod and path
+	for _, v := range s.Volumes {
+		judged[v.Evidence.Pod.UID+v.Evidence.Point] = true
+	}
 	for _, p := range r.Coverage.Unjudged {
-		if p.Namespace != "" { // the others were judged again
+		if p.Namespace != "" || !judged[p.Pod.UID+p.Point] { // the others were judged again
 			s.Unknown.AddPlace(p)
 		}
 	}
@@ -107,6 +111,9 @@ func (r RecordedVolume) healthOf(pod *corev1.Pod) *Health {
 // specOf is what the spec of a pod says about a volume.
 func specOf(pod *corev1.Pod, v Volume) podSpec {
 	spec := podSpec{pod: pod}
+	if v.Link != "" && v.Plugin != HostPathPlugin {
+		spec.hostPath = linkedPath(v.Point)
+	}
 	if pod == nil || v.Plugin != HostPathPlugin {
 		return spec
 	}

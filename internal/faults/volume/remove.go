@@ -100,7 +100,7 @@ func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes 
 			})
 			v.Verdict = Judge(v.Evidence) // the facts decide whether it keeps the pod
 		}
-		if v.Evidence.Plugin == HostPathPlugin {
+		if v.Evidence.isPath() {
 			if v.Evidence.Removal.UsedBy, err = e.otherUser(ctx, v); err != nil {
 				return err
 			}
@@ -118,31 +118,57 @@ func connectionLives(control *fuse.Control, m mountinfo.Mount) bool {
 	return err == nil && !c.Dead
 }
 
-// otherUser names another pod of the node that has a hostPath on the mount, or above it.
-func (e *enumerator) otherUser(ctx context.Context, v *Health) (string, error) {
+// otherUser names another pod of the node that has a hostPath on the mount, or above it, or a volume that is a symbolic link to it.
+func (e *enumerator) otherUser(ctx context.Context, v *Health) (user string, err error) {
 	uids, err := e.host.node.PodUIDs(ctx)
 	if err != nil {
 		return "", err
 	}
 	slices.Sort(uids)
-	for _, uid := range uids {
-		if uid == v.Evidence.Pod.UID {
-			continue
-		}
-		pod := e.podByUID(uid)
-		if pod == nil {
-			return fmt.Sprintf("whether pod %q uses it is not known: its spec is not", uid), nil
-		}
-		for _, spec := range pod.Spec.Volumes {
-			if spec.HostPath == nil || podinfo.Ended(pod) {
-				continue
+	err = e.host.node.Do(ctx, func() error {
+		for _, uid := range uids {
+			if user = e.userOf(uid, v); user != "" {
+				break
 			}
-			if at := path.Clean(spec.HostPath.Path); mountinfo.Within(v.Evidence.Mount.Point, at) || mountinfo.Within(at, v.Evidence.Mount.Point) {
-				return fmt.Sprintf("pod %s/%s uses it, too", pod.Namespace, pod.Name), nil
-			}
+		}
+		return ctx.Err()
+	})
+	return user, err
+}
+
+// userOf names the pod with this UID if it has a hostPath on the mount of a volume of another pod, or above it, or a volume that is a symbolic link
+// to such a path. It is called inside the kubelet's namespace.
+func (e *enumerator) userOf(uid string, v *Health) string {
+	pod := e.podByUID(uid)
+	switch {
+	case uid == v.Evidence.Pod.UID:
+		return ""
+	case pod == nil:
+		return fmt.Sprintf("whether pod %q uses it is not known: its spec is not", uid)
+	case podinfo.Ended(pod):
+		return ""
+	}
+	var paths []string
+	for _, spec := range pod.Spec.Volumes {
+		if spec.HostPath != nil {
+			paths = append(paths, e.host.resolve(path.Clean(spec.HostPath.Path)))
 		}
 	}
-	return "", nil
+	places, err := e.host.node.PodVolumes(uid)
+	if err != nil {
+		return fmt.Sprintf("whether pod %s/%s uses it is not known: %v", pod.Namespace, pod.Name, err)
+	}
+	for _, place := range places {
+		if to := e.linkAt(place); to != "" {
+			paths = append(paths, to)
+		}
+	}
+	if slices.ContainsFunc(paths, func(at string) bool {
+		return mountinfo.Within(v.Evidence.Mount.Point, at) || mountinfo.Within(at, v.Evidence.Mount.Point)
+	}) {
+		return fmt.Sprintf("pod %s/%s uses it, too", pod.Namespace, pod.Name)
+	}
+	return ""
 }
 
 // planRemoval is about a mount that no driver makes again: the dead one, and those dead ones that lie between it and a
@@ -156,6 +182,9 @@ func (v *Health) planRemoval() []plannedAction {
 			"the broken mount until it starts again")
 	case v.Evidence.Plugin == localPlugin:
 		planned.refuse(fault.NodeMount, "it is of a path of the node that PersistentVolume %q names", v.Evidence.Name)
+	case v.Evidence.Link != "" && v.Evidence.Plugin != HostPathPlugin:
+		planned.refuse(fault.NodeMount, "it is a mount of the driver's own, and the volume is a symbolic link to it: start its daemon first, and unmount the "+
+			"dead mount if that does not")
 	case v.Verdict.Code == fault.VolumeIOError:
 		planned.refuse(fault.NoSource, "%s", noMountCures)
 	case v.Verdict.Code == fault.StuckTermination:

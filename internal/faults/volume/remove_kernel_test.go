@@ -20,6 +20,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -211,6 +212,27 @@ func TestDeadMountOverALivingOne(t *testing.T) {
 	}
 }
 
+// TestDeadMountBehindALink: a hostPath may lead to the dead mount by a symbolic link, as below /var/run.
+func TestDeadMountBehindALink(t *testing.T) {
+	for name, below := range map[string]string{"to the mount": "", "to a directory above": "above"} {
+		t.Run(name, func(t *testing.T) {
+			s := newDeadMountScene(t, true)
+			link := filepath.Join(t.TempDir(), "link")
+			to, path := s.at, link
+			if below != "" {
+				to, path = filepath.Dir(s.at), filepath.Join(link, filepath.Base(s.at))
+			}
+			s.must(os.Symlink(to, link))
+			s.pod.Spec.Volumes[len(s.pod.Spec.Volumes)-1].HostPath.Path = path
+			s.serve().Kill()
+			v, f := s.only()
+			if f.Code != fault.DisconnectedFUSE || f.Mount.Point != s.at || v.Evidence.Point != s.at || v.Evidence.Link != path {
+				t.Errorf("finding %+v of %+v", f, v.Evidence.Volume)
+			}
+		})
+	}
+}
+
 // TestDeadMountThatStays has each of the conditions be false.
 func TestDeadMountThatStays(t *testing.T) {
 	other := func(s *deadMountScene, spec corev1.PodSpec) {
@@ -229,6 +251,18 @@ func TestDeadMountThatStays(t *testing.T) {
 		"another pod uses it": {func(s *deadMountScene) {
 			s.deletePod()
 			other(s, corev1.PodSpec{Volumes: []corev1.Volume{s.hostPath("x")}})
+		}, fault.InUse, "pod other/user uses it"},
+		"another pod uses it by a link": {func(s *deadMountScene) {
+			s.deletePod()
+			link := filepath.Join(s.t.TempDir(), "link")
+			s.must(os.Symlink(s.at, link))
+			other(s, corev1.PodSpec{Volumes: []corev1.Volume{{Name: "x", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: link + "/dir"}}}}})
+		}, fault.InUse, "pod other/user uses it"},
+		"another pod has a volume that is a link": {func(s *deadMountScene) {
+			s.deletePod()
+			other(s, corev1.PodSpec{})
+			place := s.Node.VolumePoint(kubelet.Volume{PodUID: "22222222-aaaa-bbbb-cccc-000000000002", Plugin: kubelet.CSIPlugin, Name: "v"})
+			s.must(errors.Join(os.MkdirAll(filepath.Dir(place), 0o755), os.Symlink(s.at, place)))
 		}, fault.InUse, "pod other/user uses it"},
 		"a pod that is not known": {func(s *deadMountScene) {
 			s.deletePod()

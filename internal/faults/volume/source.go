@@ -73,7 +73,7 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 		return nil, cmp.Or(notStaged, fmt.Sprintf("the mount at %q could not be judged: %s", evidence.Point, verdict.UnknownReason))
 	case verdict.Code == fault.VolumeIOError:
 		return nil, noMountCures
-	case evidence.Plugin == HostPathPlugin:
+	case evidence.isPath():
 		return hostPathSource(evidence, verdict)
 	case verdict.Code == "" && evidence.Plugin == kubelet.CSIPlugin && evidence.Record == nil:
 		return nil, notStaged
@@ -105,17 +105,28 @@ func directoryText(below string) string {
 // hostPathSource takes the path of the host, if the mount that it lies on is alive.
 func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 	if v.Code != "" && v.Code != fault.DeletedVolumeSource {
-		return nil, fmt.Sprintf("the mount at %q, on which the hostPath %q lies, is not the kubelet's: the program that mounted it must "+
-			"mount it again", evidence.Mount.Point, evidence.Point)
+		return nil, fmt.Sprintf("the mount at %q, on which the %s %q lies, is not the kubelet's: the program that mounted it must "+
+			"mount it again", evidence.Mount.Point, evidence.pathKind(), evidence.Point)
 	}
 	from := sourceCandidate{
 		mount: evidence.Mount, below: evidence.pathBelowMount(), answer: evidence.Answer,
 		reason: fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", evidence.Point),
 	}
+	if evidence.Link != "" && evidence.Plugin != HostPathPlugin {
+		from.reason = fmt.Sprintf("the driver has made a symbolic link at %q to %q, which lies on it", evidence.Link, evidence.Point)
+	}
 	if from.below != "" {
 		from.answer = evidence.ExpectedAnswer
 	}
 	return from.toSource()
+}
+
+// pathKind says which path of the node the volume is.
+func (v *Volume) pathKind() string {
+	if v.Plugin != HostPathPlugin {
+		return "path of the driver's symbolic link,"
+	}
+	return "hostPath"
 }
 
 // sourceMismatch says why nothing can be taken from the staging path.

@@ -44,8 +44,11 @@ type Volume struct {
 	Name string
 	// SpecName is the name in the pod's spec if Name is that of a PersistentVolume. Empty: it is not known.
 	SpecName string `json:",omitempty"`
-	// Point is the directory that the kubelet keeps it in, or the path of a hostPath.
+	// Point is the directory that the kubelet keeps it in, the path of a hostPath, or that which Link leads to.
 	Point string
+	// Link is the path of a hostPath that leads to Point by symbolic links, or the place of the kubelet at which the driver has made one and
+	// mounted nothing.
+	Link string `json:",omitempty"`
 	// Mount is the visible mount at Point, or for a hostPath the one that Point lies on. The zero value: none.
 	Mount mountns.Mount
 	// HiddenMounts are the mounts that Mount hides, the lowest first.
@@ -90,11 +93,14 @@ func (v *Volume) place() fault.Place {
 		return fault.PlaceInsideVolume
 	case v.BindOf != "":
 		return fault.PlaceSubPath
-	case v.Plugin == HostPathPlugin, v.Plugin == localPlugin:
+	case v.isPath(), v.Plugin == localPlugin:
 		return fault.PlaceHostPath
 	}
 	return fault.PlaceVolume
 }
+
+// isPath reports whether the volume is a path of the node, which need not be the point of a mount.
+func (v *Volume) isPath() bool { return v.Plugin == HostPathPlugin || v.Link != "" }
 
 // persistentVolume is the name of the volume's PersistentVolume; empty if it has none, or that is not known.
 func (v *Volume) persistentVolume() string {
@@ -153,9 +159,9 @@ func (v *Volume) isStagedDevice() bool {
 	return v.Staging != nil && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount)
 }
 
-// pathBelowMount is the way from the root of the mount that a hostPath lies on; empty for all others.
+// pathBelowMount is the way from the root of the mount that a path of the node lies on; empty for all other volumes.
 func (v *Volume) pathBelowMount() string {
-	if v.Plugin != HostPathPlugin || v.Mount.ID == 0 {
+	if !v.isPath() || v.Mount.ID == 0 {
 		return ""
 	}
 	below, _ := mountinfo.Below(v.Mount.Point, v.Point)

@@ -212,7 +212,7 @@ func wayBack(v *volume.Volume, pod *corev1.Pod) fault.Return {
 func unmountRefusal(health *volume.Health) string {
 	v, upon := &health.Evidence.Volume, health.Evidence.MountsUpon()
 	switch {
-	case v.Plugin == volume.HostPathPlugin:
+	case v.Plugin == volume.HostPathPlugin, v.Link != "":
 		return ""
 	case v.Inside:
 		return fmt.Sprintf("the pod has mounted it inside volume %q, and the kubelet does not unmount it", v.Name)

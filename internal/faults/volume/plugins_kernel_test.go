@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
+)
+
+// TestBrokenMountsOfDrivers: a staging path that dies before its pod has the volume, or while the pod has it from elsewhere, is never clean, and neither
+// is another mount of a driver. A living one is well, and one that a broken volume comes from is part of its fault.
+func TestBrokenMountsOfDrivers(t *testing.T) {
+	s := bareScene(t, deepDir)
+	own := filepath.Join(s.Node.PluginsDir(), "other.example.com", "mnt")
+	s.must(os.MkdirAll(own, 0o755))
+	t.Cleanup(func() { _ = systest.UnmountPath(own, true) })
+	other := kerneltest.StartWith(t, nil, "serve", own, "content", "dir")
+	s.startDaemon("old")
+	look := func(when string, scope mountstate.Scope, broken int, want ...string) {
+		t.Helper()
+		survey, err := s.i.Inspect(t.Context(), scope)
+		s.must(err)
+		var got []string
+		for _, p := range survey.Unknown.Places {
+			if !strings.Contains(p.Reason, string(fault.DisconnectedFUSE)) {
+				t.Errorf("%s: %+v", when, p)
+			}
+			got = append(got, p.Volume+" "+p.Point)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(survey.Broken()) != broken {
+			t.Errorf("%s: broken %+v, not judged (-want +got):\n%s", when, survey.Broken(), diff)
+		}
+		again := survey.Record().Judge(func(string) *corev1.Pod { return s.pod })
+		if diff := cmp.Diff(survey.Unknown, again.Unknown); diff != "" {
+			t.Errorf("%s: by what was written down (-want +got):\n%s", when, diff)
+		}
+	}
+	node, pod := mountstate.Scope{}, mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}}
+	look("all is well", node, 0)
+	other.Kill()
+	s.server.Kill()
+	look("before the pod has it", node, 0, pvName+" "+s.g, " "+own)
+	look("before the pod has it, for the pod", pod, 0, pvName+" "+s.g)
+
+	s.must(sys.BindMount(s.g, s.p)) // the pod has the dead one
+	look("the pod has it", node, 1, " "+own)
+	s.must(systest.UnmountPath(s.p, true))
+	alive := kerneltest.StartWith(t, nil, "serve", s.p, "content", "dir")
+	look("the pod has another one", pod, 0, pvName+" "+s.g)
+	alive.Kill()
+}
