@@ -21,6 +21,10 @@ type Mount struct {
 	FSType string `json:"fsType"`
 	// Hidden is whether a lookup of its path does not reach it: another mount lies on it, or on the way to it.
 	Hidden bool `json:"hidden,omitempty"`
+	// Kept is whether it is hidden, and no other mount shows the file system of its block device.
+	Kept bool `json:"kept,omitempty"`
+	// Deleted is whether its directory or file has lost its name.
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // Observe lists the mounts of a table that lie at the kubelet's root or below, in the table's order. The directory of the pods may
@@ -38,9 +42,21 @@ func Observe(l *kubelet.Layout, table *mountinfo.Table) (mounts []Mount) {
 			}
 			visible[m.Point] = top
 		}
-		mounts = append(mounts, Mount{m.Point, fmt.Sprintf("%d:%d", m.Major, m.Minor), m.FSType, top != m.ID})
+		hidden := top != m.ID
+		mounts = append(mounts, Mount{
+			Point: m.Point, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), FSType: m.FSType, Hidden: hidden,
+			Kept: hidden && m.Major != 0 && !isShown(table, m.Major, m.Minor), Deleted: m.Deleted(),
+		})
 	}
 	return mounts
+}
+
+// isShown reports whether a lookup of the point of any mount of a device reaches it.
+func isShown(table *mountinfo.Table, major, minor uint32) bool {
+	return slices.ContainsFunc(table.OfDevice(major, minor), func(m mountinfo.Mount) bool {
+		top, ok := table.Top(m.Point)
+		return ok && top.ID == m.ID
+	})
 }
 
 // Class says why a mount is there.
@@ -74,6 +90,8 @@ const (
 	reasonNoPlace   = "it lies in the directory of a pod, where the kubelet mounts nothing"
 	reasonOver      = "its pod has ended, and the kubelet has not taken it down"
 	reasonTooMany   = "more volumes of claims are mounted in the directory of the pod than its spec has claims, and which is one too many is not known"
+	reasonKept      = "another mount hides it, no path of the node leads to its file system, and so its device cannot be detached"
+	reasonNoFile    = "the device file of a raw block volume was deleted, as it is when the device has gone"
 	reasonNotStaged = "a volume is mounted here for the whole node, and no pod of this node is known to have it"
 )
 
@@ -122,6 +140,9 @@ func (f *Facts) Classify(l *kubelet.Layout) []Classified {
 		all[i] = Classified{Mount: m, Class: Hidden}
 		if rest, ok := mountinfo.Below(l.PodsDir(), m.Point); ok {
 			c.classifyOfPod(&all[i], rest)
+		}
+		if m.Kept {
+			all[i].Class, all[i].Reason = Unproven, reasonKept
 		}
 	}
 	for i, m := range f.Mounts {
@@ -270,6 +291,8 @@ func (c *classifier) classOfNode(m Mount) (Class, string) {
 		return Unproven, reasonNotStaged
 	}
 	switch of := c.pods[path.Base(m.Point)]; { // the kubelet and CSI drivers name the file of a device by the pod
+	case of != nil && m.Deleted && (of.pod.Life == LifeWants || of.pod.Life == LifeUnknown):
+		return Unproven, reasonNoFile
 	case of != nil && (of.block || of.pod.Life != LifeWants):
 		return Wanted, ""
 	case strings.HasPrefix(rest, "kubernetes.io/local-volume/"):

@@ -166,9 +166,10 @@ func TestMoreVolumesThanClaims(t *testing.T) {
 		mounts []Mount
 		want   map[string]string
 	}{
-		"one":    {[]Mount{{Point: one}, {Point: inline}}, map[string]string{one: string(Wanted), inline: string(Wanted)}},
-		"two":    {[]Mount{{Point: one}, {Point: two}, {Point: inline}}, map[string]string{one: tooMany, two: tooMany, inline: string(Wanted)}},
-		"hidden": {[]Mount{{Point: one}, {Point: two, Hidden: true}}, map[string]string{one: string(Wanted), two: string(Hidden)}},
+		"one":                      {[]Mount{{Point: one}, {Point: inline}}, map[string]string{one: string(Wanted), inline: string(Wanted)}},
+		"two":                      {[]Mount{{Point: one}, {Point: two}, {Point: inline}}, map[string]string{one: tooMany, two: tooMany, inline: string(Wanted)}},
+		"hidden, keeps its device": {[]Mount{{Point: one}, {Point: two, Hidden: true, Kept: true}}, map[string]string{one: string(Wanted), two: string(Unproven) + ": " + reasonKept}},
+		"hidden":                   {[]Mount{{Point: one}, {Point: two, Hidden: true}}, map[string]string{one: string(Wanted), two: string(Hidden)}},
 	} {
 		if diff := cmp.Diff(c.want, classesAt([]PodSource{source}, c.mounts...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -238,10 +239,36 @@ func TestObserve(t *testing.T) {
 	table := mountinfo.NewTable([]mountinfo.Mount{
 		mount(1, 0, "/"), mount(2, 1, "/k"), mount(3, 1, "/kk"), mount(4, 1, "/p/u/a"), mount(5, 4, "/p/u/a"), mount(6, 2, "/k/x/y"), mount(7, 2, "/k/x"),
 	})
+	disk := func(point, device string) Mount { return Mount{Point: point, Device: device, FSType: "ext4"} }
+	hidden := func(m Mount) Mount { m.Hidden, m.Kept = true, true; return m }
 	want := []Mount{
-		{"/k", "8:2", "ext4", false}, {"/p/u/a", "8:4", "ext4", true}, {"/p/u/a", "8:5", "ext4", false}, {"/k/x/y", "8:6", "ext4", true}, {"/k/x", "8:7", "ext4", false},
+		disk("/k", "8:2"), hidden(disk("/p/u/a", "8:4")), disk("/p/u/a", "8:5"), hidden(disk("/k/x/y", "8:6")), disk("/k/x", "8:7"),
 	}
 	if diff := cmp.Diff(want, Observe(&kubelet.Elsewhere("/k", "/p").Layout, table)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestObserveKept: a hidden mount keeps its device only if that is a block device, and no path of the node leads to it. One whose file was deleted
+// is noted.
+func TestObserveKept(t *testing.T) {
+	t.Parallel()
+	table := mountinfo.NewTable([]mountinfo.Mount{
+		{ID: 1, Point: "/", Root: "/"},
+		{ID: 2, Parent: 1, Major: 8, Minor: 2, Point: "/k/shown", Root: "/"}, {ID: 3, Parent: 2, Minor: 9, Point: "/k/shown", Root: "/"},
+		{ID: 4, Parent: 1, Major: 8, Minor: 2, Point: "/srv", Root: "/"},
+		{ID: 5, Parent: 1, Minor: 5, Point: "/k/share", Root: "/"}, {ID: 6, Parent: 5, Minor: 9, Point: "/k/share", Root: "/"},
+		{ID: 7, Parent: 1, Major: 8, Minor: 7, Point: "/k/kept", Root: "/"}, {ID: 8, Parent: 7, Minor: 9, Point: "/k/kept", Root: "/x//deleted"},
+	})
+	var got []string
+	for _, m := range Observe(&kubelet.Elsewhere("/k", "/p").Layout, table) {
+		got = append(got, fmt.Sprint(m.Point, " ", m.Hidden, " ", m.Kept, " ", m.Deleted))
+	}
+	want := []string{
+		"/k/shown true false false", "/k/shown false false false", "/k/share true false false", "/k/share false false false",
+		"/k/kept true true false", "/k/kept false false true",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -128,6 +128,27 @@ func (h *hostMounts) resolve(name string) string {
 	return name
 }
 
+// coverOf names the directory of the node that a mount below the kubelet's directories is, and the file system that was mounted on this directory
+// since. It is empty if none was, or if another mount of the node shows the directory still.
+func (h *hostMounts) coverOf(m mountinfo.Mount) (covered string) {
+	if m.Deleted() {
+		return ""
+	}
+	for _, at := range h.table.OfDevice(m.Major, m.Minor) {
+		below, ok := mountinfo.Below(unmarkedRoot(at), unmarkedRoot(m))
+		name := path.Join(at.Point, below)
+		if !ok || at.Deleted() || mountinfo.Within(h.node.PodsDir(), at.Point) || mountinfo.Within(h.node.PluginsDir(), at.Point) {
+			continue
+		}
+		top, ok := h.table.Top(name)
+		if !ok || deviceOf(top) == deviceOf(m) {
+			return ""
+		}
+		covered = fmt.Sprintf("%q, where device %s (%s) is mounted now", name, deviceOf(top), top.FSType)
+	}
+	return covered
+}
+
 // locateInStaged finds the way from the staged mount to the volume's directory, from the root that the volume's mount
 // has: in the file system that is staged, or in the one below it, if that was bound before the volume was mounted.
 func (h *hostMounts) locateInStaged(volume *Volume, staged mountns.Mount, point string) Location {

@@ -68,6 +68,13 @@ func Judge(evidence Evidence) Verdict {
 			v.Reasons = append(v.Reasons, root.Reasons...)
 			return v
 		}
+		if root.Code == "" && evidence.Covered != "" {
+			return brokenVerdict(fault.DeletedVolumeSource, "data goes elsewhere: the pod has the directory that lies hidden below %s; what the pod writes "+
+				"does not get into that file system", evidence.Covered)
+		}
+		if root.Code == "" && evidence.hasOtherDisk() {
+			root.UnknownReason = fmt.Sprintf(reasonOtherDisk, deviceOf(evidence.Mount.Mount), deviceOf(evidence.Staging.Mount.Mount), evidence.Staging.Point)
+		}
 	}
 	if root.Code == "" && root.UnknownReason == "" && !evidence.wantsReadOnly() {
 		root.UnknownReason = cmp.Or(readOnlyReason(evidence.Mount.Mount, evidence.Device), noWritesReason(evidence.Device))
@@ -84,6 +91,10 @@ func JudgeAnswer(a probe.Answer, m mountinfo.Mount) Verdict {
 	}
 	return v
 }
+
+// reasonOtherDisk names a mount of another volume. It does not follow which of the two is.
+const reasonOtherDisk = "the pod has the file system on device %s, and the driver has mounted that on device %s for the same volume at %q: " +
+	"one of them is of another volume"
 
 // judgeMount decides about a mount from the answer of its root, and from what the kernel says of its file system and device.
 func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount, device blockdev.Health) Verdict {

@@ -151,9 +151,16 @@ func TestJudge(t *testing.T) {
 		"read-only by its type": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw", "ro").changedBy(func(e *Evidence) {
 			e.Mount.FSType = "squashfs"
 		})},
-		"read-only, and broken": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).options("rw", "ro"), code: gone, reason: "inode 8 by now"},
-		"read-only with errors": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro").on(blockdev.Health{Errors: 3}), unknown: "has noted errors (3 since"},
-		"errors in the past":    {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{Errors: 3})},
+		"read-only, and broken":         {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).options("rw", "ro"), code: gone, reason: "inode 8 by now"},
+		"read-only with errors":         {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro").on(blockdev.Health{Errors: 3}), unknown: "has noted errors (3 since"},
+		"errors in the past":            {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{Errors: 3})},
+		"its device became read-only":   {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{ReadOnly: true}), unknown: "its device has become read-only"},
+		"a device that is read":         {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro").on(blockdev.Health{ReadOnly: true})},
+		"another disk than the staged":  {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Major, e.Staging.Mount.Major, e.Mount.Minor = 8, 8, 16 }), unknown: "one of them is of another volume"},
+		"another share than the staged": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Minor = 16 })},
+		"a local volume, mounted on since": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) {
+			e.Plugin, e.Staging, e.Covered = localPlugin, nil, `"/mnt/d1", where device 8:16 (ext4) is mounted now`
+		}), code: gone, reason: `lies hidden below "/mnt/d1"`},
 		"a link to a path that is gone": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), errorAnswer(probe.Missing, sys.ENOENT)).changedBy(func(e *Evidence) {
 			e.Link, e.Staging, e.Point, e.spec = "/k/mount", nil, "/p/below", podSpec{hostPath: linkedPath("/p/below")}
 		}), code: fault.MissingBindSource, reason: `there is no "/p/below"`},

@@ -7,6 +7,7 @@ package volume_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,8 +18,11 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/test/loopback"
 )
 
 // TestVolumeThatIsALink has a driver publish a volume as a symbolic link to a directory of its own mount. It is well while that is. Without its daemon, the volume and the copy of its container are dead, and the mount is not the kubelet's to replace. Without the
@@ -71,5 +75,67 @@ func TestVolumeThatIsALink(t *testing.T) {
 	if found = survey(); len(found.Unknown.Places) != 1 || found.Unknown.Places[0].Point != s.p ||
 		!strings.Contains(found.Unknown.Places[0].Reason, to) {
 		t.Errorf("without the mount: %+v, unknown %q", found.Volumes, found.Unknown.Sentences())
+	}
+}
+
+// TestAnotherDisk has a pod with the disk of another volume than the driver has staged, and a local volume whose directory a disk was mounted on
+// since: both answer, and neither is right. A local volume of a disk that was mounted before is.
+func TestAnotherDisk(t *testing.T) {
+	s := bareScene(t, deepDir)
+	disk := func() string {
+		file := filepath.Join(t.TempDir(), "disk")
+		s.must(os.WriteFile(file, nil, 0o600))
+		s.must(os.Truncate(file, 8<<20))
+		if out, err := exec.Command("mkfs.ext4", "-q", file).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		node := loopback.Attach(t, file)
+		t.Cleanup(func() { loopback.Detach(t, node, file) })
+		return node
+	}
+	mounted := func(node, at string) {
+		s.must(sys.NewMount(node, at, "ext4", ""))
+		t.Cleanup(func() { _ = systest.UnmountPath(at, true) })
+	}
+	mounted(disk(), s.g)
+	mounted(disk(), s.p)
+	if v := s.inspectVolume(); v.Broken() || !strings.Contains(v.Verdict.UnknownReason, "of another volume") {
+		t.Errorf("another disk than the staged one: %+v", v.Verdict)
+	}
+	s.must(systest.UnmountPath(s.p, true))
+	s.must(sys.BindMount(s.g, s.p))
+	if v := s.inspectVolume(); v.Broken() || v.Verdict.UnknownReason != "" {
+		t.Errorf("the staged disk: %+v", v.Verdict)
+	}
+
+	source := t.TempDir()
+	local := s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: "kubernetes.io/local-volume", Name: "local"})
+	s.must(os.MkdirAll(local, 0o755))
+	verdict := func() volume.Verdict {
+		t.Helper()
+		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}, Volume: "local"})
+		s.must(err)
+		if len(survey.Volumes) == 0 { // the node's disk need not be one that can fail
+			return volume.Verdict{}
+		}
+		return survey.Volumes[0].Verdict
+	}
+	bind := func() {
+		s.must(sys.BindMount(source, local))
+		s.must(sys.SetPropagation(local, sys.Private, false))
+		t.Cleanup(func() { _ = systest.UnmountPath(local, true) })
+	}
+	bind()
+	if v := verdict(); v.Code != "" || v.UnknownReason != "" {
+		t.Errorf("a directory of the node: %+v", v)
+	}
+	mounted(disk(), source)
+	if v := verdict(); v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Reason(), source) {
+		t.Errorf("mounted on since: %+v", v)
+	}
+	s.must(systest.UnmountPath(local, true))
+	bind()
+	if v := verdict(); v.Code != "" || v.UnknownReason != "" {
+		t.Errorf("bound again: %+v", v)
 	}
 }

@@ -54,6 +54,8 @@ func readOnlyReason(m mountinfo.Mount, h blockdev.Health) string {
 		return "the kernel has made its file system read-only after an error (emergency_ro): nothing can be written to it"
 	case hasOption(m.SuperOptions, "ro"):
 		return "its mount is writable and its file system is read-only, as the kernel makes it after an error: nothing can be written to it"
+	case h.ReadOnly:
+		return "its device has become read-only since it was mounted to be written: no write gets there from memory, and the file system fails with the first"
 	}
 	return ""
 }

@@ -71,6 +71,8 @@ type Volume struct {
 	// UnstagedDir is the staging path if nothing is mounted there and Mount is a bind of that directory of the node's own
 	// disk.
 	UnstagedDir string `json:",omitempty"`
+	// Covered is the directory of the node that a local volume is, with the device of the file system that was mounted on it since. Empty: none was.
+	Covered string `json:",omitempty"`
 	// PlainAt is the container that has the directory in which nothing is mounted, and where.
 	PlainAt string `json:",omitempty"`
 
@@ -157,6 +159,12 @@ func (v *Volume) stagedLocation() Location {
 // isStagedDevice reports whether the volume's mount is of the very file system that is staged.
 func (v *Volume) isStagedDevice() bool {
 	return v.Staging != nil && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount)
+}
+
+// hasOtherDisk reports whether the volume's mount is of another block device than the one that is staged. A driver may mount a share of a server,
+// or FUSE, again for the same volume; a block device has one file system.
+func (v *Volume) hasOtherDisk() bool {
+	return v.Staging != nil && !v.isStagedDevice() && v.Mount.Major != 0 && v.Staging.Mount.Major != 0
 }
 
 // pathBelowMount is the way from the root of the mount that a path of the node lies on; empty for all other volumes.

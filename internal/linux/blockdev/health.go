@@ -24,6 +24,8 @@ type Health struct {
 	Lost string `json:",omitempty"`
 	// NoWrites says in words that the device, or another below it, has no place for blocks that are written for the first time. Empty: it has.
 	NoWrites string `json:",omitempty"`
+	// ReadOnly is whether the kernel refuses all writes to the device.
+	ReadOnly bool `json:",omitempty"`
 	// Errors is how many errors ext4 has noted in the file system since its last check. 0: it has none, or is of
 	// another type.
 	Errors uint64 `json:",omitempty"`
@@ -52,7 +54,7 @@ func (s Sys) Health(n Number) Health {
 	name := path.Base(link)
 	text, _ := readText(files.pathAt("sys/fs/ext4/" + name + "/errors_count"))
 	noted, _ := strconv.ParseUint(text, 10, 64) // 0 if there is none
-	h := Health{Errors: noted}
+	h := Health{Errors: noted, ReadOnly: files.readNumber(name, "ro") == 1}
 	s.addBelow(&h, files, name)
 	return h
 }

@@ -35,6 +35,9 @@ sys/devices/pci/block/sdb/sdb1/partition = 1
 sys/class/block/loop0/dev = 7:0
 sys/fs/ext4/sdb1/errors_count = 3
 sys/fs/ext4/loop0/errors_count = not a number
+sys/dev/block/259:2 -> ../../devices/pci/block/nvme2n1
+sys/class/block/nvme2n1/dev = 259:2
+sys/class/block/nvme2n1/ro = 1
 sys/dev/block/8:33 -> ../../devices/pci/block/sdc/sdc1
 sys/class/block/sdc1 -> ../../devices/pci/block/sdc/sdc1
 sys/devices/pci/block/sdc/sdc1/dev = 8:33
@@ -50,7 +53,7 @@ sys/class/block/nvme1n1/device/state = dead
 	const gone = "the kernel has no block device with this number any more"
 	for i, want := range []map[Number]Health{
 		{{Major: 253, Minor: 2}: {}, {Major: 8, Minor: 17}: {Errors: 3}, {Major: 7}: {}, {Minor: 9}: {}, {Major: 31, Minor: 2}: {}},
-		{{Major: 9, Minor: 9}: {Lost: gone}, {Major: 8, Minor: 48}: {},
+		{{Major: 9, Minor: 9}: {Lost: gone}, {Major: 8, Minor: 48}: {}, {Major: 259, Minor: 2}: {ReadOnly: true},
 			{Major: 8, Minor: 33}: {Lost: `the state of the disk "sdc" is "transport-offline"`}, {Major: 259, Minor: 1}: {Lost: `the state of the disk "nvme1n1" is "dead"`}},
 		{{Major: 253, Minor: 2}: {Suspended: "dm-0"}, {Major: 8, Minor: 17}: {Errors: 3}},
 	} {
