@@ -240,6 +240,11 @@ func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Us
 			others = append(others, h.Mount.Namespace)
 		}
 	}
+	if !n.recorded {
+		if err := n.spaces.addOwners(others); err != nil {
+			return nil, fmt.Errorf("inspect holders of %q: %w", report.Device.Name, err)
+		}
+	}
 	n.readTables(others)
 	for _, h := range report.Holders {
 		held, live, err := n.holderInfo(ctx, h)

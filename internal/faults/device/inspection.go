@@ -41,11 +41,48 @@ type inspection struct {
 	// stayingReasons say by UID why the kubelet need not have done with the pod; empty: it must have.
 	stayingReasons map[string]string
 	claims         map[string]Claim
+	spaces         namespaceSearch
 	left           map[string]*LeftLoop // by name of the device
 	// stagedVolumes are names of volumes by staging path.
 	stagedVolumes map[string]string
 	unseenReason  string // in the report that is judged, see describeUnseen
 	seesAll       bool   // whether this process sees all others
+}
+
+// namespaceSearch bounds the search for namespaces to which no process leads, such as those whose descriptors are in a socket. Each takes a pass over
+// all namespaces of the machine, and any user may make thousands.
+type namespaceSearch struct {
+	// owners are the user namespaces that own mount namespaces, by the IDs of those that were asked for; 0: there is none any more.
+	owners map[uint64]uint64
+	// searched counts those whose tables were read.
+	searched int
+}
+
+// maxSearched is how many such namespaces have their tables read in one inspection.
+const maxSearched = 16
+
+// addOwners reads the owners of namespaces in one pass.
+func (s *namespaceSearch) addOwners(list []mountns.Namespace) error {
+	living, err := mountns.Owners(list)
+	if err != nil || living == nil {
+		return err
+	}
+	if s.owners == nil {
+		s.owners = map[uint64]uint64{}
+	}
+	for _, ns := range list {
+		s.owners[ns.ID] = living[ns.ID]
+	}
+	return nil
+}
+
+// mayRead reports whether the table of a namespace may be read, and counts it if it is searched for.
+func (s *namespaceSearch) mayRead(ns mountns.Namespace) bool {
+	if ns.PID != 0 || ns.Link != "" || ns.Name != "" {
+		return true
+	}
+	s.searched++
+	return s.searched <= maxSearched
 }
 
 // mountKey is a mount of a namespace.
@@ -80,7 +117,12 @@ func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) Clai
 		return known
 	}
 	c := Claim{Namespace: ns}
-	if n.recorded {
+	userNamespace, asked := n.spaces.owners[ns.ID]
+	asked = asked && ns.ID != 0
+	ns.UserNamespace = userNamespace
+	if asked && userNamespace == 0 {
+		c.Foreign = fmt.Sprintf("mount namespace %s has ended", ns)
+	} else if n.recorded {
 		c.Foreign = fmt.Sprintf("whether mount namespace %s may be entered was not recorded", ns)
 	} else if claimed, err := cri.Claim(n.host, ns, owner); err != nil {
 		c = Claim{Namespace: claimed, Foreign: err.Error()}
@@ -113,7 +155,11 @@ const maxTableReaders = 4
 func (n *inspection) readTables(namespaces []mountns.Namespace) {
 	todo := map[uint64]mountns.Namespace{}
 	for _, ns := range namespaces {
-		if n.tables[ns.Inode] == nil && n.unreadTables[ns.Inode] == "" {
+		switch {
+		case n.tables[ns.Inode] != nil || n.unreadTables[ns.Inode] != "":
+		case todo[ns.Inode].Inode == 0 && !n.recorded && !n.spaces.mayRead(ns):
+			n.unreadTables[ns.Inode] = fmt.Sprintf("no process leads to it, as to more than %d others", maxSearched)
+		default:
 			todo[ns.Inode] = ns
 		}
 	}

@@ -6,6 +6,7 @@
 package device
 
 import (
+	"os"
 	"testing"
 
 	"kubediag.org/kubediag/internal/kubelet"
@@ -41,5 +42,42 @@ func TestHolderThatEnds(t *testing.T) {
 				t.Errorf("%+v, want a table that is unread: %t", held, kept)
 			}
 		})
+	}
+}
+
+// TestNamespacesWithoutProcesses: thousands of mount namespaces with a mount of a device may have no process that leads to them. A look goes over
+// all namespaces of the machine a few times, and says that it did not read all tables.
+func TestNamespacesWithoutProcesses(t *testing.T) {
+	const many = 100
+	own, err := mountns.Of(os.Getpid())
+	kerneltest.Must(t, err)
+	host, err := own.Owned()
+	kerneltest.Must(t, err)
+	n := &inspection{
+		node: &kubelet.Node{}, host: host, tables: map[uint64]*mountinfo.Table{}, unreadTables: map[uint64]string{}, verdicts: map[mountKey]tableVerdict{},
+		claims: map[string]Claim{},
+	}
+	var list []mountns.Namespace
+	for i := range many {
+		ns := mountns.Namespace{Inode: uint64(i + 1), ID: own.ID} // found by the ID, and not the one that is meant
+		if i%2 > 0 && own.ID != 0 {
+			ns.ID = ^uint64(i) // there is none
+		}
+		list = append(list, ns)
+	}
+	walks := mountns.CountWalks()
+	kerneltest.Must(t, n.spaces.addOwners(list))
+	n.readTables(list)
+	for _, ns := range list {
+		n.claimNamespace(ns, nil)
+	}
+	if most := maxSearched + 2; walks() > most {
+		t.Errorf("%d walks over the namespaces of the machine, want %d at the most", walks(), most)
+	}
+	if own.ID == 0 {
+		return
+	}
+	if got := n.claimNamespace(list[1], nil).Foreign; got == "" {
+		t.Errorf("a namespace that has ended may be entered: %q", got)
 	}
 }

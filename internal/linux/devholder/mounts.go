@@ -100,14 +100,7 @@ func mountHolder(m mountns.Mount, holders []mountns.Holder) Holder {
 		if k.PID != 0 {
 			holder.PIDs = append(holder.PIDs, k.PID)
 		}
-		if holder.Mount.Namespace.PID == 0 {
-			switch k.Kind { // the process or thread that is in the namespace
-			case mountns.Process:
-				holder.Mount.Namespace.PID = k.PID
-			case mountns.Thread:
-				holder.Mount.Namespace.PID = k.Number
-			}
-		}
+		holder.Mount.Namespace = holder.Mount.Namespace.Through(k)
 	}
 	slices.Sort(holder.PIDs)
 	holder.PIDs = slices.Compact(holder.PIDs)

@@ -56,6 +56,21 @@ func (h Holder) procPath() string {
 	return ""
 }
 
+// Through returns the namespace as a holder leads to it: by the number of the process or thread that is in it, or by the link of a descriptor.
+// A namespace without either is searched for among all namespaces of the machine each time that it is opened.
+func (n Namespace) Through(h Holder) Namespace {
+	switch {
+	case n.PID != 0:
+	case h.Kind == Process:
+		n.PID = h.PID
+	case h.Kind == Thread:
+		n.PID = h.Number
+	case h.Kind == Descriptor && n.Link == "":
+		n.Link = h.procPath()
+	}
+	return n
+}
+
 // Holders finds the holders of each of the namespaces, by inode: the first 64 processes or threads of each, or 16
 // others, and one of each process. For each it searches processes; if it finds none, threads; then open descriptors;
 // and last the files that the namespace is bound to. Survey.Denied counts processes that could not be inspected, or do

@@ -134,3 +134,24 @@ func TestMayHang(t *testing.T) {
 		}
 	}
 }
+
+// TestThrough: a namespace is opened by the process or the descriptor that leads to it, and keeps the process that it has.
+func TestThrough(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		namespace Namespace
+		holder    Holder
+		want      Namespace
+	}{
+		"a process":          {Namespace{Inode: 7}, Holder{Kind: Process, PID: 5}, Namespace{Inode: 7, PID: 5}},
+		"a thread":           {Namespace{Inode: 7}, Holder{Kind: Thread, PID: 5, Number: 6}, Namespace{Inode: 7, PID: 6}},
+		"a descriptor":       {Namespace{Inode: 7}, Holder{Kind: Descriptor, PID: 5, Number: 3}, Namespace{Inode: 7, Link: "5/fd/3"}},
+		"a link is known":    {Namespace{Link: "8/fd/9"}, Holder{Kind: Descriptor, PID: 5, Number: 3}, Namespace{Link: "8/fd/9"}},
+		"a process is known": {Namespace{PID: 8}, Holder{Kind: Process, PID: 5}, Namespace{PID: 8}},
+		"a file":             {Namespace{Inode: 7}, Holder{Kind: NamedMount}, Namespace{Inode: 7}},
+	} {
+		if got := tc.namespace.Through(tc.holder); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
