@@ -82,7 +82,7 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	}
 	text := shown.headline(diagnosis.Spec.Target()) + shown.newsText(diagnosis)
 	if p := diagnosis.Status.Plan; p != nil && !o.verbose {
-		text += screen.Text(render.Changes(screen, p.Changes, false))
+		text += screen.Text(render.Changes(screen, p.Changes, true)) // all, as these lines are approved, and no other text
 	}
 	if err := verb.Write(cmd.OutOrStdout(), text); err != nil {
 		return err

@@ -67,11 +67,15 @@ func verdictOfDiagnosis(d *v1.Diagnosis) string {
 	return strings.TrimSpace(fmt.Sprintf("%s: %s %s", d.Spec.Target(), cmp.Or(string(d.Status.Outcome), string(d.Status.Phase)), d.Status.Summary))
 }
 
-// planSection is a plan with the buttons that its Diagnosis allows.
+// planSection is a plan with the buttons that its Diagnosis allows. The lines of its hash stand above them: a writer of the status chooses all other
+// text, and a button is about these lines.
 func (s *pageServer) planSection(d *v1.Diagnosis) ui.Section {
 	language, plan, name := s.options.status.language, d.Status.Plan, path.Join(d.Namespace, d.Name)
 	text := strings.Split(strings.TrimSpace(newStory(terminal.Screen{}, d).planText(d)), "\n")
-	section := ui.Section{Heading: language.Word("Plan"), Text: text, Folded: []ui.Folded{{Heading: language.Word("Lines of the hash"), Lines: slices.Clone(plan.Changes)}}}
+	section := ui.Section{Heading: language.Word("Plan"), Text: text, Table: ui.Table{Columns: []string{"Lines of the hash"}}}
+	for _, line := range plan.Changes {
+		section.Table.Rows = append(section.Table.Rows, ui.Row{Cells: []string{line}})
+	}
 	button := func(action, label string) {
 		section.Forms = append(section.Forms, ui.Form{Action: path.Join(action, name), Label: language.Word(label), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}})
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -209,6 +210,32 @@ func isPlanned(d *v1.Diagnosis) {
 }
 
 // TestButtons: exactly the plan that was shown is approved, or its Diagnosis deleted, and no other.
+// TestLinesOfTheHashStandAboveTheButtons, unfolded: all other text about a plan is chosen by the writer of the status.
+func TestLinesOfTheHashStandAboveTheButtons(t *testing.T) {
+	t.Parallel()
+	d := waiting(v1.PlanHash(changesOfWaiting))
+	s := pageServerOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/diagnoses") {
+			_ = json.NewEncoder(w).Encode(&v1.DiagnosisList{Items: []v1.Diagnosis{*d}})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(d)
+	}))
+	for _, target := range []string{"/diagnosis/shop/web", "/approve"} {
+		_, page := s.get(t, http.MethodGet, target, "")
+		above, _, button := strings.Cut(page, `<form method="post" action="/approve/shop/web">`)
+		if !button {
+			t.Fatalf("%s has no button:\n%s", target, page)
+		}
+		for _, line := range changesOfWaiting {
+			if !strings.Contains(above, html.EscapeString(line)) || strings.Contains(above, "<details") {
+				t.Errorf("%s does not show %q above the button:\n%s", target, line, above)
+			}
+		}
+	}
+}
+
 func TestButtons(t *testing.T) {
 	t.Parallel()
 	hash := v1.PlanHash(changesOfWaiting)
