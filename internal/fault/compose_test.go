@@ -95,3 +95,30 @@ func TestForeignLinesAreNotComposed(t *testing.T) {
 		t.Errorf("commands differ (-want +got):\n%s", diff)
 	}
 }
+
+// TestComposedNamesAreNoFlags: a name or a UID with a dash in front is no word of a line, though no shell would quote it.
+func TestComposedNamesAreNoFlags(t *testing.T) {
+	t.Parallel()
+	composer, tried := NewComposer(Known()), 0
+	for _, code := range Known().Codes(func(Entry) bool { return true }) {
+		for of, about := range map[string]Finding{
+			templatePod.Namespace: {Pod: Pod{Namespace: "--all", Name: "web-0", UID: "u"}},
+			templatePod.Name:      {Pod: Pod{Namespace: "shop", Name: "--all", UID: "u"}},
+			templatePod.UID:       {Pod: Pod{Namespace: "shop", Name: "web-0", UID: "--all"}},
+		} {
+			for _, template := range composer.templatesOf(code) {
+				if !strings.Contains(template.Line, of) {
+					continue
+				}
+				about.Code = code
+				line := strings.NewReplacer(templatePod.Namespace, about.Pod.Namespace, templatePod.Name, about.Pod.Name, templatePod.UID, about.Pod.UID).Replace(template.Line)
+				if tried++; len(composer.Compose(about, []Command{{Line: line}})) > 0 {
+					t.Errorf("%s: %q is composed", code, line)
+				}
+			}
+		}
+	}
+	if tried < 10 {
+		t.Errorf("%d lines were tried", tried)
+	}
+}
