@@ -76,6 +76,10 @@ func TestPlugin(t *testing.T) {
 	e.Wait(t, "the fault to be gone", func(context.Context) bool {
 		return strings.Contains(watch.Text(), "✓ StaleSubPath default/"+pod.Name)
 	})
+	e.Wait(t, "the agent to have judged all of its node", func(context.Context) bool {
+		out, status = e.kubediag(t, "faults", "-A")
+		return status == 0 && strings.Contains(out, "✓ No fault is known")
+	})
 	out, status = e.kubediag(t, "doctor")
 	t.Logf("doctor, status %d:\n%s", status, out)
 	if strings.Contains(out, "FAIL") || !strings.Contains(out, "kubernetes#68211") {

@@ -279,7 +279,7 @@ func (w watchCheck) problems(ctx context.Context) (list []watchProblem, err erro
 	return list, nil
 }
 
-// nodesAndAgents are the nodes, and of each that is not watched why.
+// nodesAndAgents are the nodes, and of each that is not watched in full why.
 func (w watchCheck) nodesAndAgents(ctx context.Context) (names []string, unwatched map[string]string, err error) {
 	if names, err = w.nodeNames(ctx); err != nil {
 		return nil, nil, err
@@ -290,6 +290,12 @@ func (w watchCheck) nodesAndAgents(ctx context.Context) (names []string, unwatch
 	}
 	a := compareNodes(names, found.Items, time.Now())
 	unwatched = map[string]string{}
+	for _, n := range a.unjudged {
+		unwatched[n.node] = "its agent has not looked at it"
+		if n.parts != "" {
+			unwatched[n.node] = n.parts + " mounts or parts not judged"
+		}
+	}
 	for _, name := range a.without {
 		unwatched[name] = "not watched: no agent"
 	}

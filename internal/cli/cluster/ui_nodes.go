@@ -50,11 +50,11 @@ func (s *pageServer) nodesPage(r *http.Request) (ui.Page, error) {
 	}
 	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
 	slices.SortFunc(tiles, func(a, b ui.Tile) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Name, b.Name)) })
-	p.State, p.Verdict = ui.Good, fmt.Sprintf("No fault is known on %s, and each is watched.", verb.Count(len(tiles), "node"))
+	p.State, p.Verdict = ui.Good, fmt.Sprintf("No fault is known on %s, and each is watched in full.", verb.Count(len(tiles), "node"))
 	if len(byNode) > 0 {
-		p.State, p.Verdict = ui.Bad, fmt.Sprintf("%d of %s with faults; %d not watched.", len(byNode), verb.Count(len(tiles), "node"), len(unwatched))
+		p.State, p.Verdict = ui.Bad, fmt.Sprintf("%d of %s with faults; %d not watched in full.", len(byNode), verb.Count(len(tiles), "node"), len(unwatched))
 	} else if err != nil || len(unwatched) > 0 {
-		p.State, p.Verdict = ui.Warn, fmt.Sprintf("No fault is known, but of %s, %d are not watched.", verb.Count(len(tiles), "node"), len(unwatched))
+		p.State, p.Verdict = ui.Warn, fmt.Sprintf("No fault is known, but of %s, %d are not watched in full.", verb.Count(len(tiles), "node"), len(unwatched))
 	}
 	if more := len(tiles) - maxTiles; more > 0 {
 		p.Notes, tiles = append(p.Notes, fmt.Sprintf("and %d more nodes, none of them worse than these", more)), tiles[:maxTiles]
@@ -117,7 +117,7 @@ func (s *pageServer) nodePage(r *http.Request) (ui.Page, error) {
 	case len(found) > 0:
 		p.State, p.Verdict = ui.Bad, verdictText(found, "node "+node)
 	case len(problems) > 0:
-		p.State, p.Verdict = ui.Warn, "No fault is known of node "+node+", but that counts only while it is watched."
+		p.State, p.Verdict = ui.Warn, "No fault is known of node "+node+", but that counts only for what was looked at."
 	}
 	for i, f := range found[:min(len(found), maxRows)] {
 		p.Sections = append(p.Sections, s.faultSection(i+1, f))
@@ -135,7 +135,7 @@ func (s *pageServer) nodePage(r *http.Request) (ui.Page, error) {
 	default:
 		right := "no fault known"
 		if len(problems) > 0 {
-			right = "not watched"
+			right = "not known"
 		}
 		links.Table.Rows = linkRows(pods.Items, found, right)
 		links.Text = []string{fmt.Sprintf("%s of pods, with the mounts that their containers ask for", verb.Count(len(links.Table.Rows), "volume"))}

@@ -59,13 +59,23 @@ func TestMapOfNodes(t *testing.T) {
 	for _, m := range tile.FindAllStringSubmatch(page, -1) {
 		got = append(got, strings.Join(m[1:], " "))
 	}
-	if want := "warn ! worker-7 1 fault: next start, warn ! worker-8 not watched: no agent"; strings.Join(got, ", ") != want || !strings.Contains(page, "1 of 2 nodes with faults; 1 not watched.") {
+	if want := "warn ! worker-7 1 fault: next start, warn ! worker-8 not watched: no agent"; strings.Join(got, ", ") != want || !strings.Contains(page, "1 of 2 nodes with faults; 1 not watched in full.") {
 		t.Errorf("tiles %q, want %q:\n%s", got, want, page)
 	}
 	answers[oursPath+"/mountfaults"] = encoded(t, v1.MountFaultList{})
 	answers[leasesPath] = `{"kind":"LeaseList","items":[` + liveLease("worker-7") + "," + liveLease("worker-8") + `]}`
-	if _, page = pageServerOf(t, &recordedServer{answers: answers}).get(t, http.MethodGet, "/nodes", ""); !strings.Contains(page, "No fault is known on 2 nodes, and each is watched.") || strings.Count(page, "<small>no fault known</small>") != 2 {
+	if _, page = pageServerOf(t, &recordedServer{answers: answers}).get(t, http.MethodGet, "/nodes", ""); !strings.Contains(page, "No fault is known on 2 nodes, and each is watched in full.") || strings.Count(page, "<small>no fault known</small>") != 2 {
 		t.Errorf("all well:\n%s", page)
+	}
+	inPart := strings.Replace(liveLease("worker-8"), `"metadata":{`, `"metadata":{"labels":{"diagnosis.kubediag.org/not-judged":"3"},`, 1)
+	answers[leasesPath] = `{"kind":"LeaseList","items":[` + liveLease("worker-7") + "," + inPart + `]}`
+	_, page = pageServerOf(t, &recordedServer{answers: answers}).get(t, http.MethodGet, "/nodes", "")
+	if strings.Contains(page, `class="verdict good"`) || !strings.Contains(page, "of 2 nodes, 1 are not watched in full") || !strings.Contains(page, "<small>3 mounts or parts not judged</small>") {
+		t.Errorf("one node is judged in part:\n%s", page)
+	}
+	_, page = pageServerOf(t, &recordedServer{answers: answers}).get(t, http.MethodGet, "/node/worker-8", "")
+	if strings.Contains(page, `class="verdict good"`) || !strings.Contains(page, "1 node could not be judged in full: worker-8 (3 mounts or parts)") {
+		t.Errorf("the page of that node:\n%s", page)
 	}
 	answers["GET /api/v1/nodes"] = failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "nodes"`)
 	if _, page = pageServerOf(t, &recordedServer{answers: answers}).get(t, http.MethodGet, "/nodes", ""); strings.Contains(page, `class="verdict good"`) || !strings.Contains(page, "It is not known which nodes are watched") {
@@ -99,7 +109,7 @@ func TestLinksOfANode(t *testing.T) {
 		t.Errorf("asked\n%s", asked)
 	}
 	answers[oursPath+"/mountfaults"] = encoded(t, v1.MountFaultList{})
-	if got, page = links("worker-8"); strings.Contains(page, "no fault known") || !strings.Contains(got[0], "not watched") || strings.Contains(page, `class="verdict good"`) {
+	if got, page = links("worker-8"); strings.Contains(page, "no fault known") || !strings.HasSuffix(got[0], " not known") || strings.Contains(page, `class="verdict good"`) {
 		t.Errorf("a node without an agent:\n%s\n%s", strings.Join(got, "\n"), page)
 	}
 	if status, page := pageServerOf(t, server).get(t, http.MethodGet, "/node/no", ""); status != http.StatusNotFound {
