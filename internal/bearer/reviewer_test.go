@@ -5,6 +5,7 @@ package bearer
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -200,6 +201,23 @@ func TestRenewAsks(t *testing.T) {
 	now = now.Add(knownFor / 2)
 	r.renew(t.Context())
 	<-tokens.called
+}
+
+// A known token needs no turn, while an unknown one waits for it and is not asked about.
+func TestKnownTokenNeedsNoTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
+	tokens := &reviews{}
+	r := noTurns(tokens, &access{}, &now)
+	r.remember(sha256.Sum256([]byte("sender")), &knownToken{text: "sender", user: "sender", passed: now, used: now})
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := r.Authenticate(ctx, "sender"); err != nil {
+		t.Errorf("a known token: %v", err)
+	}
+	if err := r.Authenticate(ctx, "guess"); !errors.Is(err, context.Canceled) || tokens.count() > 0 {
+		t.Errorf("a guess: %v, %d questions", err, tokens.count())
+	}
 }
 
 // The token of a sender that is gone is not asked about for ever.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -99,6 +100,9 @@ func TestRefusalsEndTheConnection(t *testing.T) {
 			}
 			if code := ask(t, c, reader, tc.text); code != tc.code {
 				t.Errorf("status %d, want %d", code, tc.code)
+			}
+			if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil { // an idle one ends after a minute
+				t.Fatal(err)
 			}
 			if _, err := reader.ReadByte(); !errors.Is(err, io.EOF) {
 				t.Errorf("the connection has not ended: %v", err)
