@@ -74,15 +74,16 @@ func deletedVolumeSource() Entry {
 		Actions:   []ActionKind{Replace, RemoveContainerRecord, Evict},
 		Alerts:    alertsOfVolumes,
 
-		Impact:      always(ImpactNow),
-		Fact:        always("its directory was deleted or replaced"),
-		BySpec:      outside,
-		Ways:        map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
-		At:          atVolumes(commands((*Case).recoverPod, (*Case).deletePod), commands((*Case).recoverPod), startDaemonFirst, startDaemonThenContainer),
-		Loss:        loseNothing,
-		NoPlan:      waitsForDriver,
-		Next:        driverNext,
-		Unprevented: "no change of the pod can: another client of the volume has removed the directory, or the driver has mounted over a directory that was not empty",
+		Impact: always(ImpactNow),
+		Fact:   always("its directory was deleted or replaced, or is not the volume's"),
+		BySpec: outside,
+		Ways:   map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
+		At:     atVolumes(commands((*Case).recoverPod, (*Case).deletePod), commands((*Case).recoverPod), startDaemonFirst, startDaemonThenContainer),
+		Loss:   loseNothing,
+		NoPlan: waitsForDriver,
+		Next:   driverNext,
+		Unprevented: "no change of the pod can: another client of the volume has removed the directory, the driver has mounted over a directory that was not empty, or the disk " +
+			"of a local volume was mounted after the pod had started",
 
 		Without: []string{"Culprit", "Prevent"},
 	}

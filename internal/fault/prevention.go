@@ -58,13 +58,13 @@ func preventStaleSubPath(f Finding) string {
 
 // preventDisconnected: a mount that is made again reaches a container only from a directory above it.
 func preventDisconnected(f Finding) string {
-	switch f.Details.Place {
-	case PlaceHostPath:
+	switch {
+	case f.Details.Place == PlaceHostPath && f.Details.Driver == "": // else the driver has mounted it
 		return fmt.Sprintf("give %s a hostPath above the mount, and mountPropagation: HostToContainer: a mount that is made again then reaches the container",
 			volumeMountText(f))
-	case PlaceInsideVolume:
+	case f.Details.Place == PlaceInsideVolume:
 		return fmt.Sprintf("have the container of %s that mounts inside the volume unmount it before it ends, in a preStop hook", workloadText(f))
-	case PlaceVolume, PlaceSubPath, PlaceContainer:
+	case f.Details.Place == PlaceHostPath, f.Details.Place == PlaceVolume, f.Details.Place == PlaceSubPath, f.Details.Place == PlaceContainer:
 		return fmt.Sprintf("drain the node before %s is updated, and give its container enough memory; or have it run its daemons outside its own pod",
 			cmp.Or(f.Details.Driver, "the driver"))
 	}

@@ -49,6 +49,9 @@ func TestPreventionsAreForThePod(t *testing.T) {
 		"a driver": {
 			Finding{Code: DisconnectedFUSE, Pod: pod, Details: Details{Place: PlaceVolume, Driver: "d.example.com"}}, []string{"drain the node before d.example.com is updated"},
 		},
+		"a link of a driver": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Details: Details{Place: PlaceHostPath, Driver: "d.example.com"}}, []string{"drain the node before d.example.com is updated"},
+		},
 		"a held device":   {Finding{Code: HeldDevice, Pod: pod, Details: Details{Workload: web}}, []string{"StatefulSet shop/web", "HostToContainer"}},
 		"a loop device":   {Finding{Code: HeldDevice, Pod: pod, Details: Details{Path: "/k/plugins/x"}}, []string{"none: "}},
 		"FUSE that hangs": {Finding{Code: HungMount, Mount: Mount{FSType: "fuse.x"}}, []string{"fs.fuse.max_request_timeout"}},

@@ -268,6 +268,9 @@ func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Us
 		if usage.NoPod = len(usage.LiveUse) == 0 && n.stagedAlone(report.Holders); usage.NoPod {
 			use += " for the whole node; kubediag scan --only LeftoverStaging --pods FILE says whether it is left over"
 		}
+		if point := n.hiddenAt(report.Holders); point != "" {
+			use += fmt.Sprintf(", and another mount hides it at %q: the kubelet unmounts that one, and this one stays", point)
+		}
 		usage.LiveUse = slices.Insert(usage.LiveUse, 0, use)
 	}
 	usage.Removable, usage.Why = usage.judgeRemovable()
@@ -280,6 +283,20 @@ func (n *inspection) stagedAlone(holders []devholder.Holder) bool {
 		_, staging := n.node.ParseStaging(h.Mount.Point)
 		return n.isHostMount(h) && !staging
 	})
+}
+
+// hiddenAt is a point at which another mount hides that of the kubelet; empty if a path of the node leads to any of its mounts.
+func (n *inspection) hiddenAt(holders []devholder.Holder) (point string) {
+	for _, h := range holders {
+		if !n.isHostMount(h) {
+			continue
+		}
+		if top, ok := n.table.Top(h.Mount.Point); ok && top.ID == h.Mount.ID || h.Mount.ID == 0 {
+			return ""
+		}
+		point = h.Mount.Point
+	}
+	return point
 }
 
 // describeUse says that the device, by the name that it is given, is in use.

@@ -69,3 +69,32 @@ func TestNameOfUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenAt: a mount of the kubelet keeps its device though no path leads to it, if another mount lies on each of its mounts.
+func TestHiddenAt(t *testing.T) {
+	t.Parallel()
+	host := mountns.Namespace{Inode: 1}
+	disk := func(id, parent int, point string) mountinfo.Mount {
+		return mountinfo.Mount{ID: id, Parent: parent, Major: 8, Minor: 1, Root: "/", Point: point}
+	}
+	over := mountinfo.Mount{ID: 9, Parent: 2, Minor: 7, Root: "/", Point: "/k/a"}
+	for name, c := range map[string]struct {
+		mounts []mountinfo.Mount // of the disk
+		in     mountns.Namespace
+		want   string
+	}{
+		"hidden":                {[]mountinfo.Mount{disk(2, 1, "/k/a")}, host, "/k/a"},
+		"shown elsewhere":       {[]mountinfo.Mount{disk(2, 1, "/k/a"), disk(3, 1, "/k/b")}, host, ""},
+		"in another namespace":  {[]mountinfo.Mount{disk(2, 1, "/k/a")}, mountns.Namespace{Inode: 2}, ""},
+		"its number is unknown": {[]mountinfo.Mount{disk(0, 1, "/k/a")}, host, ""},
+	} {
+		n := &inspection{host: host, table: mountinfo.NewTable(append([]mountinfo.Mount{{ID: 1, Root: "/", Point: "/"}, over}, c.mounts...))}
+		var holders []devholder.Holder
+		for _, m := range c.mounts {
+			holders = append(holders, devholder.Holder{Kind: devholder.Mount, Mount: mountns.Mount{Mount: m, Namespace: c.in}})
+		}
+		if got := n.hiddenAt(holders); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

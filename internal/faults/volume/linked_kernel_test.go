@@ -133,6 +133,19 @@ func TestAnotherDisk(t *testing.T) {
 	if v := verdict(); v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Reason(), source) {
 		t.Errorf("mounted on since: %+v", v)
 	}
+	for _, c := range []struct {
+		reason fault.RefusalReason
+		text   string
+		evicts bool
+	}{{fault.NoSource, "a new pod gets the file system", true}, {fault.HasData, "order", false}} {
+		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}, Volume: "local"})
+		s.must(err)
+		f := survey.Volumes[0].Findings()[0]
+		if of := f.Details.Refusal; of.Reason != c.reason || !strings.Contains(of.Text, c.text) || fault.Known().EvictionHelps(f) != c.evicts {
+			t.Errorf("want %v: %+v", c, f.Details)
+		}
+		s.must(os.WriteFile(filepath.Join(local, "order"), nil, 0o600))
+	}
 	s.must(systest.UnmountPath(local, true))
 	bind()
 	if v := verdict(); v.Code != "" || v.UnknownReason != "" {

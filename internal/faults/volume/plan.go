@@ -112,6 +112,11 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 			"empty it, and delete the pod; a new one gets its volume", v.Replacement.NoSourceReason, strings.Join(v.Replacement.WrittenToNodeDisk, ", "))
 	case v.Evidence.PlainAt != "":
 		planned.refuse(fault.NoSource, "%s; a new pod gets its volume", v.Replacement.NoSourceReason)
+	case v.Evidence.Covered != "" && len(v.Replacement.WrittenToNodeDisk) > 0:
+		planned.refuse(fault.HasData, "the pod has written to the hidden directory (%s), and a new pod gets the file system that covers it: stop the program that "+
+			"writes, copy these files with a bind of the device that the directory lies on, and delete the pod", strings.Join(v.Replacement.WrittenToNodeDisk, ", "))
+	case v.Evidence.Covered != "":
+		planned.refuse(fault.NoSource, "the containers of the pod have the hidden directory; a new pod gets the file system that covers it")
 	case v.Replacement.Source == nil:
 		planned.refuse(v.noSource(), "%s", v.Replacement.NoSourceReason)
 	case len(v.Replacement.WrittenToNodeDisk) > 0:

@@ -54,7 +54,7 @@ type Replacement struct {
 // findReplacement finds the source of a volume that was judged, and lists what it would hide.
 func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict) Replacement {
 	var r Replacement
-	if (e.stagedLocation().OnNodeDisk || e.UnstagedDir != "") && v.Code == fault.DeletedVolumeSource {
+	if (e.stagedLocation().OnNodeDisk || e.UnstagedDir != "" || e.Covered != "") && v.Code == fault.DeletedVolumeSource {
 		r.WrittenToNodeDisk = h.listWritten(ctx, e)
 	}
 	r.Source, r.NoSourceReason = findSource(e, v)

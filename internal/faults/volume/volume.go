@@ -95,7 +95,7 @@ func (v *Volume) place() fault.Place {
 		return fault.PlaceInsideVolume
 	case v.BindOf != "":
 		return fault.PlaceSubPath
-	case v.isPath(), v.Plugin == localPlugin:
+	case v.isPath(), v.Plugin == localPlugin && v.Covered == "": // a new pod gets the file system that covers the directory
 		return fault.PlaceHostPath
 	}
 	return fault.PlaceVolume
