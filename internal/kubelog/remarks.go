@@ -20,14 +20,15 @@ var remarks = []remark{
 		hint:    "the mount that has this path is private, so nothing that is mounted there reaches other mount namespaces",
 	},
 	{
-		phrases: []string{"staged", "valid mount point", "valid mountpoint"},
-		like:    regexp.MustCompile(`does not appear (?:to be )?staged|is not a valid mount ?point|(?:hasnt|has not) been staged|(?:isnt|is not) staged`),
+		phrases: []string{"staged", "staging ", "valid mount point", "valid mountpoint"},
+		like:    regexp.MustCompile(`does not appear (?:to be )?staged|is not a valid mount ?point|(?:hasnt|has not) been staged|(?:isnt|is not) staged|staging (?:target )?path [^ ]+ is not mounted|not mounted at staging `),
 		hint:    "the driver finds the volume not mounted at its staging path",
 	},
 	{
-		phrases: []string{"mount.nfs", "mount error", "mount.lustre"},
+		phrases: []string{"mount.nfs", "mount error", "mount.lustre", "-t glusterfs"},
+		none:    []string{"no such device", "sharecache fail"},
 		like: regexp.MustCompile(`mount\.nfs4?: (?:mounting .* failed, reason given by server|access denied by server|connection |no such |no route to host|failed to resolve|` +
-			`(?:requested nfs version or transport )?protocol )|mount error(?:\([0-9]+\)|: could not )|mount\.lustre: mount [^ ]+ at [^ ]+ failed: `),
+			`(?:requested nfs version or transport )?protocol )|mount error(?:\([0-9]+\)| [0-9]+ = |: could not |: no mds server )|-t glusterfs .*mount failed\. (?:please )?check the log file|mount\.lustre: mount [^ ]+ at [^ ]+ failed: `),
 		hint: "the server of the volume does not answer or refuses the mount: nothing is mounted, so the server, its address, the path or the rights are wrong",
 	},
 	{
@@ -44,6 +45,11 @@ var remarks = []remark{
 		phrases: []string{"fuse: device not found", "/dev/fuse"},
 		like:    regexp.MustCompile(`fuse: device not found|failed to open /dev/fuse`),
 		hint:    "this kernel or this container has no FUSE: load the module fuse on the node, and give the driver's container /dev/fuse",
+	},
+	{
+		phrases: []string{"unknown filesystem type", "modprobe: fatal", "mount.nfs: no such device", "mount.nfs4: no such device"},
+		like:    regexp.MustCompile(`unknown filesystem type [a-z0-9.]+|modprobe: fatal: module [^ ]+ not found|mount\.nfs4?: no such device`),
+		hint:    "the kernel of the node has no such file system or driver: its module is not installed, or is not loaded and the container may not load it",
 	},
 	{
 		phrases: []string{"helper program"},
@@ -68,8 +74,8 @@ var remarks = []remark{
 		hint:    "the volume is not attached to this node: if another node has it, scan and holders find there what keeps it",
 	},
 	{
-		phrases: []string{"device already mounted at"},
-		like:    regexp.MustCompile(`device already mounted at \[?/`),
+		phrases: []string{"device already mounted at", "sharecache fail"},
+		like:    regexp.MustCompile(`device already mounted at \[?/|is busy or already mounted or sharecache fail`),
 		hint:    "another place of this node still has the volume mounted: scan says whose",
 	},
 	{

@@ -28,7 +28,7 @@ var (
 	// volume.
 	mountTool = []string{"move_mount() failed", "bad superblock on /proc/"}
 	// byServer are the words of a server, or of the program that mounts for it, about a path that is not on the node.
-	byServer = []string{"reason given by server", "mount error(", "mount.nfs: no such", "mount.nfs4: no such", "dial unix "}
+	byServer = []string{"reason given by server", "mount error(", "mount error 2 = ", "mount.nfs: no such", "mount.nfs4: no such", "dial unix "}
 	busy     = []string{"resource busy", "target is busy", "device is busy", "dataset is busy", "already mounted or", "apparently in use by the system"}
 	inMemory = []string{"kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~empty-dir"}
 )
@@ -94,7 +94,8 @@ var (
 	missingRecord = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json(?:: no such file or directory|\]: (?:eof|unexpected end of json input|invalid character))`)
 	// nothingMounted is a volume that cannot be unmounted, because nothing is mounted there.
 	nothingMounted = regexp.MustCompile(`(?:unmountvolume|teardown|nodeunpublishvolume).*: (?:rpc error: code = [a-z]+ desc = )?volume (?:is )?not mounted|` +
-		`umount: [^ ]*/pods/[^ ]+/volumes/[^ ]+: (?:not mounted|no mount point specified|umount failed: invalid argument)|` +
+		`(?:umount: (?:cant unmount )?|failed to unmount )[^ ]*/pods/[^ ]+/volumes/[^ ]+: (?:not mounted|no mount point specified|(?:umount failed: )?invalid argument)|` +
+		`fusermount3?: entry for [^ ]*/pods/[^ ]+/volumes/[^ ]+ not found in /etc/mtab|` +
 		`error getting block device for volume: .*lstat devtmpfs: no such file or directory`)
 	// notKilled is a container that does not end after SIGKILL: most such wait in the kernel for a mount.
 	notKilled = regexp.MustCompile(`did not receive an exit event|waiting for container [^ ]+ to be killed|killcontainererror: rpc error: code = (?:4|deadlineexceeded) `)
@@ -113,7 +114,7 @@ var wordings = []wording{
 	{code: fault.HeldDevice, all: [][]string{busy, {
 		"unmap", "unmount", "umount", "detach", "remove ioctl", "reload ioctl", "reset", "mkfs", "wipefs", "will not make a filesystem",
 		"probing initialization", "/dev/", "mount directory", "globalmount", "/volumes/kubernetes.io~",
-	}}, none: append([]string{"/sys/fs/cgroup", "/netns/", "root filesystem"}, inMemory...), unlike: runtimePath},
+	}}, none: append([]string{"sharecache fail", "/sys/fs/cgroup", "/netns/", "root filesystem"}, inMemory...), unlike: runtimePath},
 	{code: fault.HeldDevice, all: [][]string{busy}, none: inMemory, like: busyVolume},
 	{code: fault.HeldMount, all: [][]string{busy}, none: []string{"unlinkat"}, like: busyVolume},
 	{code: fault.HeldDevice, all: [][]string{{"unmap"}, {"exit status 16"}}}, // 16 is EBUSY
@@ -149,7 +150,7 @@ var wordings = []wording{
 	{code: fault.HungMount, all: [][]string{{" blocked for more than "}}, like: blockedTask},
 	{code: fault.HungMount, all: [][]string{{"container"}, {"kill"}}, like: notKilled},
 	{code: fault.StuckTermination, all: [][]string{{"container"}, {"kill"}}, like: notKilled},
-	{code: fault.StuckTermination, all: [][]string{{"mount", "block device"}, {"not mounted", "no mount point", "invalid argument", "lstat devtmpfs"}}, like: nothingMounted},
+	{code: fault.StuckTermination, all: [][]string{{"mount", "block device"}, {"not mounted", "no mount point", "invalid argument", "lstat devtmpfs", "not found in /etc/mtab"}}, like: nothingMounted},
 	{code: fault.HungMount, all: [][]string{{"deadlineexceeded", "deadline exceeded"}, {
 		"mountvolume", "mountdevice", "unmountvolume", "unmountdevice", "teardown", "nodestagevolume", "nodeunstagevolume",
 		"nodepublishvolume", "nodeunpublishvolume",
