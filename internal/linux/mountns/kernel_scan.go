@@ -112,8 +112,8 @@ func (k kernelScan) listMounts(visit func(*MountBrief) error) (Survey, error) {
 	reader := mountReader{visit: visit, systems: k.systems}
 	left, unlisted := k.limits.mounts, 0
 	for _, c := range all {
-		if k.kept.isHost(c.Namespace) {
-			continue
+		if k.kept != nil && k.kept.table != nil && k.kept.host.Same(c.Namespace) {
+			continue // the mounts are known
 		}
 		if c.mounts > left {
 			unlisted++
@@ -212,7 +212,15 @@ func (r *mountReader) passWindow() error {
 			continue
 		}
 		if r.systems != nil {
-			r.notePassed(brief)
+			// Its file system is remembered with those of its namespace, which come one after the other.
+			if brief.Namespace.ID != r.of {
+				r.remember(brief.Namespace.ID)
+			}
+			if !brief.described {
+				r.unknown++
+			}
+			brief.Parent = 0 // it may change
+			r.passed = append(r.passed, newSystemOf(brief))
 		}
 		if err := r.visit(brief); err != nil {
 			return err
@@ -220,18 +228,6 @@ func (r *mountReader) passWindow() error {
 	}
 	r.window = r.window[:0]
 	return nil
-}
-
-// notePassed has the file system of a mount remembered with those of its namespace, which come one after the other.
-func (r *mountReader) notePassed(b *MountBrief) {
-	if b.Namespace.ID != r.of {
-		r.remember(b.Namespace.ID)
-	}
-	if !b.described {
-		r.unknown++
-	}
-	b.Parent = 0 // it may change
-	r.passed = append(r.passed, newSystemOf(b))
 }
 
 // remember remembers the file systems of a namespace, if there are others than before, and begins with the next one.

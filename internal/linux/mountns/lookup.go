@@ -110,8 +110,10 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	} else if mounts, err = readMounts(w.pid); err != nil {
 		return nil, err
 	}
-	if err := w.checkHanging(mounts, whole); err != nil {
-		return nil, err
+	for _, m := range mounts {
+		if MayHang(m.FSType) && (w.foreign || m.Point != "/") && m.Point != whole && mountinfo.Within(m.Point, whole) {
+			return nil, ErrMayBlock
+		}
 	}
 	if root == nil {
 		return sys.Lookup(part)
@@ -154,16 +156,6 @@ type pathMounts struct {
 	// foreign has the root count as any other mount. Otherwise it is taken for
 	// granted, as this program, or the kubelet, itself runs from it.
 	foreign bool
-}
-
-// checkHanging refuses a path below a mount whose file system may hang.
-func (w pathMounts) checkHanging(mounts []mountinfo.Mount, name string) error {
-	for _, m := range mounts {
-		if MayHang(m.FSType) && (w.foreign || m.Point != "/") && m.Point != name && mountinfo.Within(m.Point, name) {
-			return ErrMayBlock
-		}
-	}
-	return nil
 }
 
 // NotHanging refuses a file on a file system that may hang (ErrMayBlock), without asking it. It checks for a sys.Walk.

@@ -50,7 +50,16 @@ func openNamed(pid int, name string) (sys.NamespaceFD, Namespace, error) {
 // reopenNamespace opens a namespace for reading that was opened with O_PATH, after making sure that it is one. A link
 // or name may lead to a device or a pipe by now, and the open of such a file may do anything.
 func reopenNamespace(at *sys.FD) (sys.NamespaceFD, Namespace, error) {
-	if err := expectNamespace(at); err != nil {
+	// All namespaces lie on one file system.
+	major, minor, err := namespaceDevice()
+	if err != nil {
+		return sys.NamespaceFD{}, Namespace{}, err
+	}
+	st, err := at.Stat(sys.StatType)
+	if err == nil && (st.Major != major || st.Minor != minor) {
+		err = sys.EINVAL
+	}
+	if err != nil {
 		return sys.NamespaceFD{}, Namespace{}, err
 	}
 	reopened, err := at.Reopen()
@@ -64,19 +73,6 @@ func reopenNamespace(at *sys.FD) (sys.NamespaceFD, Namespace, error) {
 		return sys.NamespaceFD{}, Namespace{}, err
 	}
 	return fd, ns, nil
-}
-
-// expectNamespace fails with EINVAL if fd is no namespace: all namespaces lie on one file system.
-func expectNamespace(fd *sys.FD) error {
-	major, minor, err := namespaceDevice()
-	if err != nil {
-		return err
-	}
-	st, err := fd.Stat(sys.StatType)
-	if err == nil && (st.Major != major || st.Minor != minor) {
-		err = sys.EINVAL
-	}
-	return err
 }
 
 // namespaceDevice is the device of the file system that all namespaces lie on: that of

@@ -89,9 +89,6 @@ type keptMount struct {
 	mayHang      bool
 }
 
-// isHost reports whether the mounts of the namespace are known.
-func (k *keptBriefs) isHost(ns Namespace) bool { return k != nil && k.table != nil && k.host.Same(ns) }
-
 // visitAll calls visit with every mount. The first call lists the mounts that are not known.
 func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, error), visit func(*MountBrief) error) (Survey, error) {
 	k.mu.Lock()
@@ -108,8 +105,16 @@ func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, 
 	survey.Skipped = slices.Clone(survey.Skipped)
 	if k.table != nil {
 		survey.Namespaces, survey.Mounts = survey.Namespaces+1, survey.Mounts+len(k.table.Mounts())
-		if err := k.visitHost(visit); err != nil {
-			return survey, err
+		all := k.table.Mounts()
+		for i := range all {
+			m := &all[i]
+			brief := MountBrief{
+				Namespace: Namespace{Inode: k.host.Inode, ID: k.host.ID}, Major: m.Major, Minor: m.Minor, Parent: m.Parent,
+				MayHang: MayHang(m.FSType), known: m,
+			}
+			if err := visit(&brief); err != nil {
+				return survey, err
+			}
 		}
 	}
 	for _, of := range k.namespaces {
@@ -123,21 +128,6 @@ func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, 
 		}
 	}
 	return survey, nil
-}
-
-func (k *keptBriefs) visitHost(visit func(*MountBrief) error) error {
-	all := k.table.Mounts()
-	for i := range all {
-		m := &all[i]
-		brief := MountBrief{
-			Namespace: Namespace{Inode: k.host.Inode, ID: k.host.ID}, Major: m.Major, Minor: m.Minor, Parent: m.Parent,
-			MayHang: MayHang(m.FSType), known: m,
-		}
-		if err := visit(&brief); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (k *keptBriefs) add(b *MountBrief) error {

@@ -87,12 +87,6 @@ func (p procScan) readNow(look tableReader) (Survey, error) {
 			break
 		}
 	}
-	t.addSkipped()
-	return t.survey, nil
-}
-
-// addSkipped adds the gaps of the pass.
-func (t *procPass) addSkipped() {
 	limits := t.limits
 	t.survey.skipDescriptors(t.withTooMany)
 	if t.unnoted > 0 {
@@ -106,6 +100,7 @@ func (t *procPass) addSkipped() {
 		t.survey.addSkip("the mount tables of %d mount namespaces: at most %d MiB of all are read, and %d MiB of those that are long", t.unreadTables,
 			limits.allHeadBytes>>20, limits.allTableBytes>>20)
 	}
+	return t.survey, nil
 }
 
 // findNamespaces notes the namespaces that have not been read yet.
