@@ -59,23 +59,19 @@ func (c *Usage) Document() Document {
 		Holders: []Entry{}, Hidden: c.Hidden, Looked: c.Coverage.String(),
 	}
 	for _, h := range c.HolderInfos {
-		d.Holders = append(d.Holders, h.entry())
+		entry := Entry{
+			Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Pod: h.Pod, Container: h.Container,
+			Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
+		}
+		if h.Kind == devholder.Mount {
+			entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.namespaceHolderText()
+		} else {
+			entry.Path = h.Path
+		}
+		if h.CarrierMount != nil {
+			entry.VolumeMount = &VolumeMount{h.VolumeMount, h.CarrierMount.HostPath, h.CarrierMount.ContainerPath, string(h.CarrierMount.Propagation)}
+		}
+		d.Holders = append(d.Holders, entry)
 	}
 	return d
-}
-
-func (h HolderInfo) entry() Entry {
-	entry := Entry{
-		Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Pod: h.Pod, Container: h.Container,
-		Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
-	}
-	if h.Kind == devholder.Mount {
-		entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.namespaceHolderText()
-	} else {
-		entry.Path = h.Path
-	}
-	if h.CarrierMount != nil {
-		entry.VolumeMount = &VolumeMount{h.VolumeMount, h.CarrierMount.HostPath, h.CarrierMount.ContainerPath, string(h.CarrierMount.Propagation)}
-	}
-	return entry
 }

@@ -151,7 +151,8 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	if live == "" && verdict.hostPath != "" {
 		live = n.livePodReason(ctx, tables, verdict.hostPath)
 	}
-	if live == "" && onNoDevice(m) {
+	// A file system without a device has none that has to be detached.
+	if live == "" && m.Major == 0 && m.FSType != "btrfs" {
 		live = n.stayingReason(tables, verdict.hostPath)
 	}
 	switch {

@@ -65,9 +65,6 @@ func (n *inspection) askAlive(ctx context.Context, uid string) string {
 	return ""
 }
 
-// onNoDevice reports whether the file system of a mount has no device that has to be detached.
-func onNoDevice(m mountinfo.Mount) bool { return m.Major == 0 && m.FSType != "btrfs" }
-
 // stayingReason says why the kubelet need not have done with the pod yet that a path of a volume belongs to. Nothing waits for
 // a file system on no device before that: no other node wants it.
 func (n *inspection) stayingReason(tables mountTables, name string) string {

@@ -4,18 +4,14 @@
 package device
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"kubediag.org/kubediag/internal/faults"
-	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -40,32 +36,6 @@ type unmountOrder struct {
 // unmountCauses are the errors that callers of Unmount distinguish.
 var unmountCauses = []error{mount.ErrNotMounted, mountns.ErrGone, mount.ErrBusy, mount.ErrChanged, ErrNotRemovable, sys.EINVAL}
 
-// runUnmount has the unmount done. owner is held to account where the process cannot end.
-func (i *Inspector) runUnmount(ctx context.Context, r unmountOrder, owner string) error {
-	var answer *faults.Outcome
-	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
-		Job: Job.Name, Input: r, Deadline: unmountDeadline, Owner: owner,
-		Waits: []string{"device " + blockdev.Number{Major: r.Mount.Major, Minor: r.Mount.Minor}.String()},
-		Each:  func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
-	})
-	log := calls.From(ctx)
-	if answer != nil {
-		log.Add(answer.Calls...)
-	}
-	if err != nil {
-		_ = log.Did("wait4", "the process that unmounts "+r.Mount.Point, err)
-	}
-	switch {
-	case errors.Is(err, subprocess.ErrDeadline):
-		return fmt.Errorf("unmount %q in mount namespace %s, which may still be done: %w", r.Mount.Point, r.Holder, err)
-	case err != nil:
-		return fmt.Errorf("unmount %q in mount namespace %s: %w", r.Mount.Point, r.Holder, err)
-	case answer == nil:
-		return fmt.Errorf("unmount %q in mount namespace %s: the helper process returned no result", r.Mount.Point, r.Holder)
-	}
-	return answer.Err(unmountCauses)
-}
-
 // runUnmountJob is the job. Its process is in the namespace of its parent.
 func runUnmountJob(ctx context.Context, in []byte, emit func(v any) error) error {
 	var r unmountOrder
@@ -80,7 +50,14 @@ func runUnmountJob(ctx context.Context, in []byte, emit func(v any) error) error
 
 // checkState repeats what the mount tables say, from inside of the holder's namespace.
 func (r unmountOrder) checkState(st mount.State) error {
-	host, err := r.hostTable()
+	now, err := mountns.Of(r.Host.PID)
+	if err == nil && !now.Same(r.Host) {
+		err = fmt.Errorf("process %d is no longer in the kubelet's mount namespace: %w", r.Host.PID, mountns.ErrChanged)
+	}
+	if err != nil {
+		return err
+	}
+	host, err := mountns.Table(r.Host.PID)
 	if err != nil {
 		return err
 	}
@@ -89,16 +66,4 @@ func (r unmountOrder) checkState(st mount.State) error {
 		return err
 	}
 	return mountTables{r.Layout, host, inside}.checkAgain(st)
-}
-
-// hostTable is the kubelet's mount table.
-func (r unmountOrder) hostTable() (*mountinfo.Table, error) {
-	now, err := mountns.Of(r.Host.PID)
-	if err == nil && !now.Same(r.Host) {
-		err = fmt.Errorf("process %d is no longer in the kubelet's mount namespace: %w", r.Host.PID, mountns.ErrChanged)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return mountns.Table(r.Host.PID)
 }

@@ -117,17 +117,6 @@ type startProgress struct {
 	mountsSubPath bool // the container mounts a subPath of the volume
 }
 
-// subPathVolumes are the names of the volumes of which a container mounts a subPath.
-func subPathVolumes(pod *corev1.Pod, container string) map[string]bool {
-	names := map[string]bool{}
-	for _, m := range podinfo.VolumeMounts(pod, container) {
-		if m.SubPath != "" || m.SubPathExpr != "" {
-			names[m.Name] = true
-		}
-	}
-	return names
-}
-
 // judgeHostPath decides whether a container that is not started can get a hostPath volume, by the answer to a lookup of the path
 // gave. No code: it can, or nothing is known.
 func judgeHostPath(volume corev1.Volume, progress startProgress, stat sys.Stat, err error) (fault.Code, []string) {

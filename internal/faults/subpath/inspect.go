@@ -133,7 +133,15 @@ func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string, asked Ans
 			report.Binds = append(report.Binds, bind)
 		}
 	}
-	report.sortBinds(podinfo.SubPathMounts(pod))
+	order := podinfo.SubPathMounts(pod)
+	place := func(bind Bind) int {
+		return slices.IndexFunc(order, func(expected podinfo.SubPathMount) bool {
+			return expected.Container == bind.Container && expected.Index == bind.Index
+		})
+	}
+	slices.SortStableFunc(report.Binds, func(a, b Bind) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.State.Point, b.State.Point))
+	})
 	return report, nil
 }
 
@@ -160,17 +168,6 @@ func (b *Bind) Describe(node *kubelet.Node, podUID string, table *mountinfo.Tabl
 	if parent, ok := table.ByID(b.State.Parent); ok {
 		b.PeerGroup = parent.Shared
 	}
-}
-
-func (r *Report) sortBinds(order []podinfo.SubPathMount) {
-	place := func(bind Bind) int {
-		return slices.IndexFunc(order, func(expected podinfo.SubPathMount) bool {
-			return expected.Container == bind.Container && expected.Index == bind.Index
-		})
-	}
-	slices.SortStableFunc(r.Binds, func(a, b Bind) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.State.Point, b.State.Point))
-	})
 }
 
 // sourcePath finds where the host shows the root of a mount: through a mount of the same file system, in the pod's own

@@ -110,7 +110,12 @@ func (c containerSources) hostPathFinding(code fault.Code, volume, subPath strin
 // missingVolumes looks for volumes that are not there, and hostPaths of another kind than the spec demands.
 func (c containerSources) missingVolumes() (found []fault.Finding) {
 	progress := startProgress{volumesUp: volumesAreUp(c.status), refused: len(startRefusals(c.status)) > 0}
-	ofSubPaths := subPathVolumes(c.pod, c.name)
+	ofSubPaths := map[string]bool{}
+	for _, m := range podinfo.VolumeMounts(c.pod, c.name) {
+		if m.SubPath != "" || m.SubPathExpr != "" {
+			ofSubPaths[m.Name] = true
+		}
+	}
 	for _, v := range podinfo.VolumesOf(c.pod, c.name) {
 		switch {
 		case v.HostPath != nil:

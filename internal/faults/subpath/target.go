@@ -8,11 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
 )
@@ -78,7 +81,22 @@ func (s target) nameInVolume(volume openedVolume, st mount.State) string {
 			return name
 		}
 	}
-	return volume.atomicWriterName(s.place.PodUID, st)
+	// In a volume of the kubelet's atomic writer, it is the rest after the directory of a version. All others
+	// have no name, and neither has a bind of another volume.
+	if !kubelet.WritesAtomically(volume.plugin) {
+		return ""
+	}
+	root, _ := mountinfo.Deleted(st.Root)
+	rest, onDisk := afterLast(root, "/"+path.Join(s.place.PodUID, "volumes", path.Base(path.Dir(volume.path)), path.Base(volume.path))+"/")
+	if !onDisk {
+		// The volume has a file system of its own.
+		rest = strings.TrimPrefix(root, "/")
+	}
+	version, name, _ := strings.Cut(rest, "/")
+	if !strings.HasPrefix(version, "..") || version == ".." {
+		return ""
+	}
+	return name
 }
 
 // judgeState decides about the mount st that is at the place.

@@ -11,7 +11,6 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -130,25 +129,6 @@ func (v openedVolume) hasAtomicWriter() bool {
 	data, err := v.view.Lookup(v.path + "/..data")
 	data.Close()
 	return errors.Is(err, sys.ELOOP)
-}
-
-// atomicWriterName is the name in a volume of the bound entry: in a volume of the kubelet's atomic writer, what follows
-// the directory of a version. Empty for all others, and where st is not from this volume.
-func (v openedVolume) atomicWriterName(uid string, st mount.State) string {
-	if !kubelet.WritesAtomically(v.plugin) {
-		return ""
-	}
-	root, _ := mountinfo.Deleted(st.Root)
-	rest, onDisk := afterLast(root, "/"+path.Join(uid, "volumes", path.Base(path.Dir(v.path)), path.Base(v.path))+"/")
-	if !onDisk {
-		// The volume has a file system of its own.
-		rest = strings.TrimPrefix(root, "/")
-	}
-	version, name, _ := strings.Cut(rest, "/")
-	if !strings.HasPrefix(version, "..") || version == ".." {
-		return ""
-	}
-	return name
 }
 
 // afterLast returns the end of s behind the last sep.

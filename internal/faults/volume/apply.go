@@ -88,25 +88,23 @@ func (n *inspection) applyAction(ctx context.Context, i *Inspector, action fault
 	}
 	switch action.Kind {
 	case fault.Abort:
-		return n.alreadyAnswers(*action.Mount)
+		for _, v := range n.volumes {
+			if faults.MountOf(v.Evidence.Mount).Same(*action.Mount) && v.Evidence.Answer.State == probe.Disconnected {
+				return fault.AlreadySo("was aborted already"), nil
+			}
+		}
+		return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, action.Mount.Point)
 	case fault.Unmount:
-		return n.alreadyRemoved(*action.Mount)
+		if n.stands(*action.Mount) {
+			return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not, or no longer, one that may be removed", ErrRefused, action.Mount.Point)
+		}
+		return fault.AlreadySo("was unmounted already"), nil
 	}
 	done, how := n.placeIsReplaced(*action.Mount)
 	if done {
 		return fault.AlreadySo("was replaced already: " + how), nil
 	}
 	return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, how)
-}
-
-// alreadyAnswers is about a mount that does not hang any more.
-func (n *inspection) alreadyAnswers(want fault.Mount) (fault.Applied, error) {
-	for _, v := range n.volumes {
-		if faults.MountOf(v.Evidence.Mount).Same(want) && v.Evidence.Answer.State == probe.Disconnected {
-			return fault.AlreadySo("was aborted already"), nil
-		}
-	}
-	return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, want.Point)
 }
 
 // placeIsReplaced reports whether the place of a mount has what belongs there.
@@ -133,21 +131,7 @@ func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
 	if how != "" {
 		return false, how
 	}
-	return n.placeIsGone(want)
-}
-
-// hasReplaced reports whether a copy is the one that has taken the place of a mount.
-func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
-	a := c.Answer
-	if c.Verdict.Code == "" && c.Source.isAnswer(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
-		return true, fmt.Sprintf("the mount at %q in mount namespace %s is the right one (inode %d of device %s)", c.Mount.Point, c.Mount.Namespace, a.Stat.Inode,
-			c.Source.Device)
-	}
-	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Mount.Point, c.Mount.Namespace, c.Verdict.Code, a.State, c.Decision.Reason)
-}
-
-// placeIsGone is about a mount whose place was not found: the namespace may have gone with its container.
-func (n *inspection) placeIsGone(want fault.Mount) (ok bool, how string) {
+	// The namespace may have gone with its container.
 	if want.Namespace == n.host.namespace.Inode {
 		return false, fmt.Sprintf("the mount at %q is gone, and no known mount is in its place", want.Point)
 	}
@@ -164,6 +148,16 @@ func (n *inspection) placeIsGone(want fault.Mount) (ok bool, how string) {
 		return false, fmt.Sprintf("mount namespace mnt:[%d] was not found: %v", want.Namespace, err)
 	}
 	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)
+}
+
+// hasReplaced reports whether a copy is the one that has taken the place of a mount.
+func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
+	a := c.Answer
+	if c.Verdict.Code == "" && c.Source.isAnswer(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
+		return true, fmt.Sprintf("the mount at %q in mount namespace %s is the right one (inode %d of device %s)", c.Mount.Point, c.Mount.Namespace, a.Stat.Inode,
+			c.Source.Device)
+	}
+	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Mount.Point, c.Mount.Namespace, c.Verdict.Code, a.State, c.Decision.Reason)
 }
 
 // abort ends the connection of a FUSE mount, which was seen to hang just now, once it has been silent for long enough.

@@ -60,12 +60,6 @@ func (c *Copy) accountablePod() string {
 	return cmp.Or(c.Holder.Pod.UID, "no pod that is known")
 }
 
-// isOnNodeDisk reports whether the copy is of the directory of the node's own disk that the volume covers.
-func (c *Copy) isOnNodeDisk() bool {
-	at := c.volume.Evidence.stagedLocation()
-	return at.Covered != "" && deviceOf(c.Mount.Mount) == at.nodeDisk()
-}
-
 // readOnly reports whether the pod was given the volume there, or at all, to read alone. The mount that is there need
 // not be the runtime's own: anyone who may mount in a container, or in a namespace made in it, decides how that is
 // made.
@@ -250,9 +244,10 @@ func (c *Copy) judge(sub, inSpec *probe.Answer) {
 
 // judgeEvidence is what the verdict on the copy follows from.
 func (c *Copy) judgeEvidence() copyEvidence {
+	at := c.volume.Evidence.stagedLocation()
 	return copyEvidence{
 		answer: c.Answer, source: c.Source, countsLinks: c.volume.Evidence.countsLinks(), unstableInodes: c.volume.Evidence.UnstableInodes,
-		onNodeDisk: c.isOnNodeDisk(),
+		onNodeDisk: at.Covered != "" && deviceOf(c.Mount.Mount) == at.nodeDisk(),
 	}
 }
 

@@ -37,17 +37,7 @@ func (p *batchProber) gatherEvidence(ctx context.Context, volumes []*Volume) ([]
 	for i, v := range volumes {
 		evidence[i] = &Evidence{Volume: *v}
 	}
-	addDevices(evidence)
-	for _, step := range []func(context.Context, []*Evidence) error{p.askMounts, p.askExpected, p.recheckInodes} {
-		if err := step(ctx, evidence); err != nil {
-			return nil, err
-		}
-	}
-	return evidence, nil
-}
-
-// addDevices reads of each device once what the kernel says of it.
-func addDevices(evidence []*Evidence) {
+	// The kernel is asked once about each device.
 	known := map[device]blockdev.Health{}
 	for _, e := range evidence {
 		d := deviceOf(e.Mount.Mount)
@@ -56,6 +46,12 @@ func addDevices(evidence []*Evidence) {
 		}
 		e.Device = known[d]
 	}
+	for _, step := range []func(context.Context, []*Evidence) error{p.askMounts, p.askExpected, p.recheckInodes} {
+		if err := step(ctx, evidence); err != nil {
+			return nil, err
+		}
+	}
+	return evidence, nil
 }
 
 func deviceHealth(m mountinfo.Mount) blockdev.Health {

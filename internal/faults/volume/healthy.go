@@ -38,7 +38,20 @@ func (o replaceOrder) checkTarget(state mount.State) error {
 	case o.Idle:
 		return nil
 	case o.Answered:
-		return o.checkContent(state, root)
+		// The mount was judged by its content, which no file system is asked about. Its number is enough if the
+		// kernel never uses it again, and so is the kernel's mark, which is part of its ID. Otherwise a mount of the
+		// source itself may be a new one.
+		if o.Target.UniqueID != 0 || state.Deleted {
+			return nil
+		}
+		has, err := root.Stat(sys.StatIno)
+		if err != nil {
+			return err
+		}
+		if has.Major == o.Major && has.Minor == o.Minor && has.Ino == o.Inode {
+			return fmt.Errorf("%w: it has what belongs there, inode %d of device %d:%d", errHealthy, has.Ino, has.Major, has.Minor)
+		}
+		return nil
 	}
 	// A dead FUSE connection refuses at once, and does so for good.
 	switch answer := probe.AskRoot(root).State; {
@@ -46,23 +59,6 @@ func (o replaceOrder) checkTarget(state mount.State) error {
 		return fmt.Errorf("%w: its state is %s", errHealthy, answer)
 	case answer == probe.Alive:
 		return fmt.Errorf("%w: it answers", errHealthy)
-	}
-	return nil
-}
-
-// checkContent is for a mount that was judged by what it has, which no file system is asked about. Its number is enough
-// if the kernel never uses it again, and so is the kernel's mark, which is part of its ID. Otherwise a mount of the
-// source itself may be a new one.
-func (o replaceOrder) checkContent(st mount.State, root *sys.FD) error {
-	if o.Target.UniqueID != 0 || st.Deleted {
-		return nil
-	}
-	has, err := root.Stat(sys.StatIno)
-	if err != nil {
-		return err
-	}
-	if has.Major == o.Major && has.Minor == o.Minor && has.Ino == o.Inode {
-		return fmt.Errorf("%w: it has what belongs there, inode %d of device %d:%d", errHealthy, has.Ino, has.Major, has.Minor)
 	}
 	return nil
 }

@@ -36,14 +36,9 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 		return nil, err
 	}
 	h := &hostMounts{node: node, namespace: host, table: table, visibleMounts: map[string]mountinfo.Mount{}, shownDevices: map[device]bool{}}
-	h.indexMounts()
-	return h, nil
-}
-
-// indexMounts finds out which mount is visible at each point below the kubelet's directories: the one that no other
-// lies on at the same point. A mount that covers a directory above is left to the prober, which asks only the mount
-// that is meant.
-func (h *hostMounts) indexMounts() {
+	// The mount that is visible at a point below the kubelet's directories is the one that no other lies on
+	// there. A mount that covers a directory above is left to the prober, which asks only the mount that is
+	// meant.
 	covered := map[int]bool{}
 	for _, m := range h.table.Mounts() {
 		if parent, ok := h.table.ByID(m.Parent); ok && parent.Point == m.Point {
@@ -62,6 +57,7 @@ func (h *hostMounts) indexMounts() {
 			}
 		}
 	}
+	return h, nil
 }
 
 // withNamespace is a mount of the table with its namespace.

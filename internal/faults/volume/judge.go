@@ -133,7 +133,10 @@ func judgeAnswer(answer probe.Answer, countsLinks bool) Verdict {
 	case probe.Missing:
 		return brokenVerdict(fault.DeletedVolumeSource, "the file system says that the root of the mount no longer exists: %s", errorText(answer))
 	case probe.Broken:
-		return judgeError(answer)
+		if answer.Errno == 0 || slices.Contains(ownErrors, answer.Errno) {
+			return Verdict{UnknownReason: describeAnswer(answer)}
+		}
+		return brokenVerdict(fault.VolumeIOError, "the file system answers with an error: %s", errorText(answer))
 	case probe.Alive:
 		return judgeAlive(answer, countsLinks)
 	}
@@ -142,14 +145,6 @@ func judgeAnswer(answer probe.Answer, countsLinks bool) Verdict {
 
 // ownErrors are those that a probe gets because it lacks memory or descriptors itself. They say nothing about a volume.
 var ownErrors = []sys.Errno{sys.ENOMEM, sys.EMFILE, sys.ENFILE, sys.EINTR}
-
-// judgeError decides about a mount that answers with an error which no other fault explains.
-func judgeError(answer probe.Answer) Verdict {
-	if answer.Errno == 0 || slices.Contains(ownErrors, answer.Errno) {
-		return Verdict{UnknownReason: describeAnswer(answer)}
-	}
-	return brokenVerdict(fault.VolumeIOError, "the file system answers with an error: %s", errorText(answer))
-}
 
 // judgeAlive decides whether a directory or file that answers still has a name, so that a container can be given it.
 func judgeAlive(answer probe.Answer, countsLinks bool) Verdict {

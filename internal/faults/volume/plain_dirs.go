@@ -67,28 +67,24 @@ func (e *enumerator) plainDirs(ctx context.Context) (map[device][]*plainDir, err
 				continue // the directory goes, or is on a file system that may hang: then it is no plain one
 			}
 			for _, place := range places {
-				e.addPlainDir(found, place)
+				if place.Plugin != kubelet.CSIPlugin || !e.scope.Includes(place.PodUID, place.Name) {
+					continue
+				}
+				point := e.host.node.VolumePoint(place)
+				if _, mounted := e.host.visibleMounts[point]; mounted {
+					continue
+				}
+				if _, err := kubelet.ReadVolumeRecordAt(e.host.table, point); err != nil {
+					continue
+				}
+				if disk, dir, ok := e.host.diskDir(point); ok {
+					found[disk] = append(found[disk], &plainDir{place: place, point: point, dir: dir})
+				}
 			}
 		}
 		return ctx.Err()
 	})
 	return found, err
-}
-
-func (e *enumerator) addPlainDir(to map[device][]*plainDir, place kubelet.Volume) {
-	if place.Plugin != kubelet.CSIPlugin || !e.scope.Includes(place.PodUID, place.Name) {
-		return
-	}
-	point := e.host.node.VolumePoint(place)
-	if _, mounted := e.host.visibleMounts[point]; mounted {
-		return
-	}
-	if _, err := kubelet.ReadVolumeRecordAt(e.host.table, point); err != nil {
-		return
-	}
-	if disk, dir, ok := e.host.diskDir(point); ok {
-		to[disk] = append(to[disk], &plainDir{place: place, point: point, dir: dir})
-	}
 }
 
 // plainDirOf is the plain directory, in the place of a volume, that a mount of another namespace is of; nil if there is none.

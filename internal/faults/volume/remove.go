@@ -304,14 +304,6 @@ func (i *Inspector) remove(ctx context.Context, order replaceOrder, found mountn
 	return fault.Applied{Message: "unmounted the mount"}, nil
 }
 
-// alreadyRemoved is about a mount that no plan is for any more.
-func (n *inspection) alreadyRemoved(want fault.Mount) (fault.Applied, error) {
-	if n.stands(want) {
-		return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not, or no longer, one that may be removed", ErrRefused, want.Point)
-	}
-	return fault.AlreadySo("was unmounted already"), nil
-}
-
 // stands reports whether the kubelet's namespace had the mount when the inspection began.
 func (n *inspection) stands(want fault.Mount) bool {
 	return slices.ContainsFunc(n.host.table.Mounts(), func(m mountinfo.Mount) bool {
