@@ -285,16 +285,6 @@ func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) 
 	}
 }
 
-// currentFault returns the fault of the bind. Evidence and details are those of the pod as it is now.
-func (b *bind) currentFault(pod *corev1.Pod, namespace uint64) *Fault {
-	now := b.fault.withState(pod)
-	if now != b.fault {
-		now.Finding = subpath.Found{SubPath: b.sub, Pod: pod, Bind: b.described}.Finding(namespace)
-		b.fault = now
-	}
-	return now
-}
-
 // affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container
 // that is not started again is not affected, but its pod may be kept from going.
 func (w *bindWatcher) affectsContainer(b *bind) bool {

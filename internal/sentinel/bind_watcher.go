@@ -312,7 +312,14 @@ func (w *bindWatcher) reportStatus() {
 		if w.affectsContainer(b) {
 			status.Present[b.code]++
 			if b.fault != nil {
-				faults = append(faults, b.currentFault(w.sentinel.Pods.PodByUID(b.sub.PodUID), w.namespace))
+				// Evidence and details are those of the pod as it is now.
+				pod := w.sentinel.Pods.PodByUID(b.sub.PodUID)
+				now := b.fault.withState(pod)
+				if now != b.fault {
+					now.Finding = subpath.Found{SubPath: b.sub, Pod: pod, Bind: b.described}.Finding(w.namespace)
+					b.fault = now
+				}
+				faults = append(faults, now)
 			}
 		}
 		if !b.watched && !b.isAsked() {

@@ -26,7 +26,9 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 	present, judged, inconclusive := map[fault.Key]fault.Finding{}, map[fault.Mount]bool{}, map[volumeKey]*volume.Health{}
 	located := map[fault.Key]bool{}
 	for _, v := range volumes {
-		if isInconclusive(v) {
+		// A volume that was not probed could not be judged, nor could its copies. A volume whose mount is gone was
+		// judged.
+		if v.Verdict.Code == "" && v.Evidence.Answer.State != probe.Alive && v.Evidence.Answer.State != probe.Gone {
 			inconclusive[volumeKey{v.Evidence.Pod.UID, v.Evidence.Name}] = v
 		}
 		for _, f := range v.Findings() {
@@ -61,21 +63,6 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 		return !located[at] && time.Now().After(backoff.at) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
 	})
 	return changed
-}
-
-// faultsOf returns the faults to publish.
-func faultsOf(present map[fault.Key]fault.Finding) []*Fault {
-	var faults []*Fault
-	for _, f := range present {
-		faults = append(faults, &Fault{Finding: f})
-	}
-	return faults
-}
-
-// isInconclusive reports whether the scan could not judge a volume, for example because it was not probed. Then its
-// copies were not judged either. A volume whose mount is gone was judged.
-func isInconclusive(v *volume.Health) bool {
-	return v.Verdict.Code == "" && v.Evidence.Answer.State != probe.Alive && v.Evidence.Answer.State != probe.Gone
 }
 
 // mayBelongTo reports whether a broken mount may still be the mount of a volume or a copy of it. It is not if another

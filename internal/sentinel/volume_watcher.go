@@ -227,7 +227,11 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		changed := w.updateFaults(survey.Volumes)
 		w.rescanFaults(now, changed || survey.Silent, len(w.present) > 0 || survey.Silent)
 		if w.probeErr == nil {
-			w.sentinel.publish(fromVolumes, faultsOf(w.present))
+			var faults []*Fault
+			for _, f := range w.present {
+				faults = append(faults, &Fault{Finding: f})
+			}
+			w.sentinel.publish(fromVolumes, faults)
 		}
 		w.planRepairs(ctx, survey.Broken())
 		if !w.repairNext(ctx) || !w.repairs.empty() {

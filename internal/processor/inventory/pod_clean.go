@@ -46,7 +46,18 @@ func CleanPod(pod *corev1.Pod) {
 		cleanContainer(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 	}
 	for i := range pod.Spec.Volumes {
-		cleanVolume(&pod.Spec.Volumes[i])
+		// The options of drivers are cleaned: drivers take credentials by reference.
+		v := &pod.Spec.Volumes[i]
+		options := map[string]string{}
+		switch {
+		case v.CSI != nil:
+			options = v.CSI.VolumeAttributes
+		case v.FlexVolume != nil:
+			options = v.FlexVolume.Options
+		}
+		for name, value := range options {
+			options[name] = redactOption(name, value)
+		}
 	}
 	for _, list := range [][]corev1.ContainerStatus{
 		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
@@ -109,20 +120,6 @@ func cleanHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction) {
 	}
 	for i := range get.HTTPHeaders {
 		redactValue(&get.HTTPHeaders[i].Value)
-	}
-}
-
-// cleanVolume cleans the options that a pod hands to drivers, which take credentials by reference.
-func cleanVolume(v *corev1.Volume) {
-	options := map[string]string{}
-	switch {
-	case v.CSI != nil:
-		options = v.CSI.VolumeAttributes
-	case v.FlexVolume != nil:
-		options = v.FlexVolume.Options
-	}
-	for name, value := range options {
-		options[name] = redactOption(name, value)
 	}
 }
 

@@ -68,7 +68,22 @@ func (h *Recoverer) verifyPod(ctx context.Context, request processor.Request, st
 	if err := h.verifyMounts(ctx, node, pod, plan); err != nil {
 		return err
 	}
-	return state.verifyOthers(ctx, node, pod)
+	// The mounts that were none of the plan's business, or others in their places, are still there: the kubelet
+	// itself renews binds of subPaths when it starts a container. Those of a pod that is being deleted go
+	// anyway.
+	if pod.DeletionTimestamp != nil {
+		return nil
+	}
+	table, err := node.Mounts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range state.Others {
+		if m, ok := table.ByID(o.ID); (!ok || m.Point != o.Point) && len(table.All(o.Point)) == 0 {
+			return processor.Stalled(fmt.Errorf("verify mounts of the pod: mount %d at %q was not to be touched, and is gone", o.ID, o.Point))
+		}
+	}
+	return nil
 }
 
 // verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their
@@ -91,24 +106,6 @@ func (h *Recoverer) verifyMounts(ctx context.Context, n *kubelet.Node, pod *core
 		}
 		return nil
 	}))
-}
-
-// verifyOthers makes sure that the mounts that were none of the plan's business, or others in their places, are still there: the kubelet
-// itself renews binds of subPaths when it starts a container. Those of a pod that is being deleted go anyway.
-func (s repairState) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) error {
-	if pod.DeletionTimestamp != nil {
-		return nil
-	}
-	table, err := n.Mounts(ctx)
-	if err != nil {
-		return err
-	}
-	for _, o := range s.Others {
-		if m, ok := table.ByID(o.ID); (!ok || m.Point != o.Point) && len(table.All(o.Point)) == 0 {
-			return processor.Stalled(fmt.Errorf("verify mounts of the pod: mount %d at %q was not to be touched, and is gone", o.ID, o.Point))
-		}
-	}
-	return nil
 }
 
 func resultValues(p repair.Part) (map[string]string, error) {

@@ -162,22 +162,17 @@ func (s searchScope) noFaultReason(all []*volume.Health, survey *volume.Survey) 
 	case len(all) == 0:
 		text = fmt.Sprintf("%s has no volume mounted that lies on a file system that can die", s)
 	default:
-		return fmt.Sprintf("no volume of %s is broken: %s", s, describeVolumes(all, survey))
+		var said []string
+		for _, v := range all {
+			state := cmp.Or(string(v.Evidence.Answer.State), "was not asked") // and is not called healthy
+			if v.Evidence.Answer.Errno != 0 {
+				state = fmt.Sprintf("%s (%v)", v.Evidence.Answer.State, v.Evidence.Answer.Errno)
+			}
+			said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Evidence.Name, v.Evidence.Point, state))
+		}
+		return fmt.Sprintf("no volume of %s is broken: %s", s, processor.JoinReasons(said, maxDescribed)+coverageGaps(survey))
 	}
 	return text + coverageGaps(survey)
-}
-
-// describeVolumes has the answers of the volumes.
-func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
-	var said []string
-	for _, v := range all {
-		state := cmp.Or(string(v.Evidence.Answer.State), "was not asked") // and is not called healthy
-		if v.Evidence.Answer.Errno != 0 {
-			state = fmt.Sprintf("%s (%v)", v.Evidence.Answer.State, v.Evidence.Answer.Errno)
-		}
-		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Evidence.Name, v.Evidence.Point, state))
-	}
-	return processor.JoinReasons(said, maxDescribed) + coverageGaps(survey)
 }
 
 // coverageGaps are the parts that were not looked at.
