@@ -64,7 +64,8 @@ type bundleOptions struct {
 	whole bool
 }
 
-func (o *bundleOptions) validate() error {
+// runBundle scans, collects and writes.
+func (o *bundleOptions) runBundle(cmd *cobra.Command) error {
 	if err := o.scan.validateSource(); err != nil {
 		return err
 	}
@@ -73,14 +74,6 @@ func (o *bundleOptions) validate() error {
 	}
 	if o.whole && o.scan.pods == "" {
 		return errors.New("--whole-pods: needs --pods")
-	}
-	return nil
-}
-
-// runBundle scans, collects and writes.
-func (o *bundleOptions) runBundle(cmd *cobra.Command) error {
-	if err := o.validate(); err != nil {
-		return err
 	}
 	ctx := cmd.Context()
 	if o.file == "" {

@@ -128,19 +128,14 @@ func (d *logDecoder) copyLines() error {
 		if _, err := d.out.WriteString(rendered); err != nil {
 			return fmt.Errorf("write output: %w", err)
 		}
-		if d.lineReady() {
-			continue
+		waiting, _ := d.in.Peek(d.in.Buffered())
+		if bytes.IndexByte(waiting, '\n') >= 0 {
+			continue // the next line is here already
 		}
 		if err := d.flushOutput(); err != nil {
 			return err
 		}
 	}
-}
-
-// lineReady reports whether the next line can be had without waiting.
-func (d *logDecoder) lineReady() bool {
-	waiting, _ := d.in.Peek(d.in.Buffered())
-	return bytes.IndexByte(waiting, '\n') >= 0
 }
 
 func (d *logDecoder) flushOutput() error {

@@ -69,25 +69,21 @@ func probeFeatures(features []*sys.Feature) featureReport {
 	r := featureReport{SchemaVersion: schemaVersion, Kernel: sys.Release(), OldestKernel: sys.OldestKernel}
 	r.Backends = chosenBackends((*sys.Feature).Probe)
 	for _, f := range features {
-		r.Features = append(r.Features, probeFeature(f))
+		a := featureAnswer{Name: f.Name, MinimumKernel: f.Kernel, Without: f.Without}
+		switch err := f.Probe(); {
+		case err == nil:
+			a.Answer = "yes"
+		case errors.Is(err, errors.ErrUnsupported):
+			a.Answer = "no"
+		default:
+			if failed, ok := errors.AsType[*sys.ProbeError](err); ok {
+				err = failed.Err // the name is beside it
+			}
+			a.Answer, a.Error = "failed", err.Error()
+		}
+		r.Features = append(r.Features, a)
 	}
 	return r
-}
-
-func probeFeature(f *sys.Feature) featureAnswer {
-	a := featureAnswer{Name: f.Name, MinimumKernel: f.Kernel, Without: f.Without}
-	switch err := f.Probe(); {
-	case err == nil:
-		a.Answer = "yes"
-	case errors.Is(err, errors.ErrUnsupported):
-		a.Answer = "no"
-	default:
-		if failed, ok := errors.AsType[*sys.ProbeError](err); ok {
-			err = failed.Err // the name is beside it
-		}
-		a.Answer, a.Error = "failed", err.Error()
-	}
-	return a
 }
 
 // chosenBackends lists the backends that packages mountns and mount choose by the features of the kernel. If a feature is

@@ -11,7 +11,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/version"
 )
 
@@ -75,7 +74,11 @@ func (r *lintReport) sarif() sarifLog {
 	run := sarifRun{Results: []sarifResult{}}
 	for _, f := range r.Findings {
 		if !slices.ContainsFunc(driver.Rules, func(known sarifRule) bool { return known.ID == string(f.Rule) }) {
-			driver.Rules = append(driver.Rules, sarifRuleOf(f.Finding))
+			text := "A container can get a mount that fails, or that does not follow its source"
+			if f.Finding.Code != "" {
+				text = fmt.Sprintf("A pod can get the fault %s: %s", f.Finding.Code, fault.Known().Entry(f.Finding.Code).Title)
+			}
+			driver.Rules = append(driver.Rules, sarifRule{string(f.Finding.Rule), sarifText{text}})
 		}
 		var at sarifLocation
 		at.Physical.Artifact.URI = (&url.URL{Path: filepath.ToSlash(f.File)}).String()
@@ -91,13 +94,4 @@ func (r *lintReport) sarif() sarifLog {
 	}
 	run.Tool, run.Invocations = map[string]sarifDriver{"driver": driver}, []sarifInvocation{invocation}
 	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
-}
-
-// sarifRuleOf describes a rule by the fault that its risk becomes, if it is one of the catalogue.
-func sarifRuleOf(f lint.Finding) sarifRule {
-	text := "A container can get a mount that fails, or that does not follow its source"
-	if f.Code != "" {
-		text = fmt.Sprintf("A pod can get the fault %s: %s", f.Code, fault.Known().Entry(f.Code).Title)
-	}
-	return sarifRule{string(f.Rule), sarifText{text}}
 }

@@ -47,18 +47,6 @@ func openRepairRoot(dir string) (*repairRoot, error) {
 		}
 	}
 	r := &repairRoot{dir: dir, lock: &filelock.Lock{Path: filepath.Join(dir, filelock.Repairs)}}
-	return r, r.removeOldJournals()
-}
-
-// holdLock keeps other programs of the node from repairs.
-func (r *repairRoot) holdLock(ctx context.Context) (release func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	return r.lock.Hold(ctx)
-}
-
-// removeOldJournals removes journals and artifacts that are older than journalAge.
-func (r *repairRoot) removeOldJournals() error {
 	var errs []error
 	for _, pattern := range []string{"journal/*", "artifacts/*"} {
 		files, err := filepath.Glob(filepath.Join(r.dir, ownDirName, pattern))
@@ -69,7 +57,14 @@ func (r *repairRoot) removeOldJournals() error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return r, errors.Join(errs...)
+}
+
+// holdLock keeps other programs of the node from repairs.
+func (r *repairRoot) holdLock(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	return r.lock.Hold(ctx)
 }
 
 // agentRepairs are the repairs that an agent of this node has begun, and its process. Without a running agent there are
