@@ -134,7 +134,7 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 	} else {
 		report.removeEffects() // it is read on another machine
 		c.addJSON("scan.json", "result of the scan", report)
-		view := scanView{scanReport: report, program: thisProgram(), verbose: true, from: "-"}
+		view := scanView{report: report, program: thisProgram(), verbose: true, from: "-"}
 		view.Width = reportWidth
 		c.addText("scan.txt", "result of the scan, for people", view.reportText())
 	}

@@ -52,7 +52,7 @@ func TestLinesOfABundleRepairNothing(t *testing.T) {
 	t.Parallel()
 	r := readWhole(t, bundleOf(t, wholeRecording(t)))
 	for _, from := range []string{"ticket.tar.gz", "-"} {
-		all := scanView{scanReport: r, from: from, flags: " --from=" + from}.nextCommands(r.groupPlaces())
+		all := scanView{report: r, from: from, flags: " --from=" + from}.nextCommands(r.groupPlaces())
 		for _, c := range all {
 			if verb := strings.Fields(c.Line)[1]; verb != "explain" && (verb != "show" || !strings.Contains(c.Line, "--from="+from)) {
 				t.Errorf("%s: %q means this machine", from, c.Line)

@@ -211,7 +211,7 @@ func FuzzEvidence(f *testing.F) {
 			t.Error("it does not end")
 		}
 		if err == nil {
-			_ = scanView{scanReport: r}.reportText()
+			_ = scanView{report: r}.reportText()
 		}
 	})
 }

@@ -32,22 +32,22 @@ func addGaps(p *render.Page, gaps []mountstate.Gap) {
 
 // gapLines name the gaps, the places that could not be judged, and the assumptions behind the result.
 func (v scanView) gapLines() (lines []string) {
-	for _, u := range v.Looked.Unproven {
+	for _, u := range v.report.Looked.Unproven {
 		lines = append(lines, "Not judged: "+u.String())
 	}
 	if n := len(lines); n > maxGaps && !v.verbose {
 		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan"+v.flags+" -v")))
 	}
-	if slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
-		for _, e := range v.Looked.NameErrors {
+	if slices.ContainsFunc(v.report.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
+		for _, e := range v.report.Looked.NameErrors {
 			lines = append(lines, "Names of pods are missing: "+e)
 		}
 	}
-	for _, g := range v.Looked.NotLookedAt {
+	for _, g := range v.report.Looked.NotLookedAt {
 		lines = append(lines, "Not looked at: "+g.String()+".")
 	}
 	lines = append(lines, v.caveatLines()...)
-	for _, note := range v.Looked.Notes {
+	for _, note := range v.report.Looked.Notes {
 		lines = append(lines, "Note: "+note+".")
 	}
 	return lines

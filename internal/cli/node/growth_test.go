@@ -201,7 +201,7 @@ func judgeRecording(t *testing.T, b *bundle.Bundle) (reading, all time.Duration)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := (scanView{scanReport: r}).reportText(); text == "" {
+	if text := (scanView{report: r}).reportText(); text == "" {
 		t.Error("no text")
 	}
 	return reading, time.Since(began)

@@ -135,13 +135,13 @@ func TestShow(t *testing.T) {
 	}
 	now := reports["many"].Time.Add(90 * time.Second)
 	for _, place := range placesInOrder(reports["many"].Faults) {
-		v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: reports["many"]}
-		text := v.reviewText(&faultReview{places: []faultPlace{place}}, now)
+		v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, report: reports["many"]}
+		text := (&faultReview{places: []faultPlace{place}}).reviewText(v, now)
 		text = text[strings.Index(text, "\n\n")+1:] // the heading has the time of the reader's zone
 		verbtest.Golden(t, "show-"+string(place.faults[0].Code)+".80", text)
 	}
-	many := scanView{scanReport: reportOf(faultsOfOneCause(5000, false), scanCoverage{})}
-	if text := many.reviewText(&faultReview{places: placesInOrder(many.Faults)}, now); strings.Count(text, "\n") > 40 || !strings.Contains(text, "and 4985 more: kubediag show -v 1") {
+	many := scanView{report: reportOf(faultsOfOneCause(5000, false), scanCoverage{})}
+	if text := (&faultReview{places: placesInOrder(many.report.Faults)}).reviewText(many, now); strings.Count(text, "\n") > 40 || !strings.Contains(text, "and 4985 more: kubediag show -v 1") {
 		t.Errorf("of 5,000 faults:\n%s", text)
 	}
 }

@@ -266,7 +266,7 @@ func readWhole(t testing.TB, b *bundle.Bundle) *scanReport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if (scanView{scanReport: r, from: "b"}).reportText() == "" {
+	if (scanView{report: r, from: "b"}).reportText() == "" {
 		t.Error("no text")
 	}
 	return r

@@ -18,125 +18,137 @@ import (
 // maxPlaces bounds the places of a page. The others are like them, or hurt less.
 const maxPlaces = 40
 
+// scanPages makes pages of a report.
+type scanPages struct {
+	view     scanView
+	language ui.Language
+}
+
+// pages are for people with a browser, in a language.
+func (v scanView) pages(language ui.Language) scanPages {
+	v.Screen = terminal.Screen{} // no line is cut
+	return scanPages{v, language}
+}
+
 // reportPage is the report as a page.
-func (v scanView) reportPage(language ui.Language) ui.Page {
-	places := placesInOrder(v.Faults)
-	p := v.newPage(language)
-	p.Sections = append(p.Sections, v.tableSections(language, places)...)
+func (s scanPages) reportPage() ui.Page {
+	places := placesInOrder(s.view.report.Faults)
+	p := s.newPage()
+	p.Sections = append(p.Sections, s.tableSections(places)...)
 	for _, place := range places[:min(len(places), maxPlaces)] {
-		p.Sections = append(p.Sections, v.placeSection(language, place, ""))
+		p.Sections = append(p.Sections, s.placeSection(place, ""))
 	}
-	if commands := v.nextCommands(places); len(commands) > 0 {
-		p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Next"), Commands: v.typed(commands)})
+	if commands := s.view.nextCommands(places); len(commands) > 0 {
+		p.Sections = append(p.Sections, ui.Section{Heading: s.language.Word("Next"), Commands: s.typed(commands)})
 	}
-	if len(v.links) > 0 {
-		p.Sections = append(p.Sections, v.linksSection(language))
+	if len(s.view.report.links) > 0 {
+		p.Sections = append(p.Sections, s.linksSection())
 	}
-	if gaps := v.gapLines(); len(gaps) > 0 {
-		p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Not looked at"), Text: gaps})
+	if gaps := s.view.gapLines(); len(gaps) > 0 {
+		p.Sections = append(p.Sections, ui.Section{Heading: s.language.Word("Not looked at"), Text: gaps})
 	}
-	p.Sections = append(p.Sections, ui.Section{Heading: language.Word("Looked at"), Text: []string{v.coverageText()}})
+	p.Sections = append(p.Sections, ui.Section{Heading: s.language.Word("Looked at"), Text: []string{s.view.report.Looked.coverageText()}})
 	return p
 }
 
 // reviewPage is all that is known of the named faults, as a page.
-func (v scanView) reviewPage(language ui.Language, r *faultReview, now time.Time) ui.Page {
-	p := v.newPage(language)
+func (s scanPages) reviewPage(r *faultReview, now time.Time) ui.Page {
+	p := s.newPage()
 	p.Notes = nil
-	if v.from == "" {
-		p.Notes = append(p.Notes, v.ageText(r, now))
+	if s.view.from == "" {
+		p.Notes = append(p.Notes, r.ageText(s.view, now))
 	}
 	for _, f := range r.gone {
 		p.Notes = append(p.Notes, f.lineText()+": gone since that scan.")
 	}
 	for _, place := range r.places {
-		p.Sections = append(p.Sections, v.placeSection(language, place, r.unsure[place.faults[0]]))
+		p.Sections = append(p.Sections, s.placeSection(place, r.unsure[place.faults[0]]))
 	}
 	return p
 }
 
 // newPage has the verdict.
-func (v scanView) newPage(language ui.Language) ui.Page {
-	v.Screen = terminal.Screen{} // no line is cut
-	_, colour, verdict := v.verdict()
-	p := ui.Page{Language: language, Title: "kubediag: " + v.Node, Made: v.Time, State: ui.StateOf(colour), Verdict: verdict}
-	if v.from != "" {
-		p.Notes = append(p.Notes, strings.TrimSuffix(bundleHeading(v.Node, v.Time), "\n"))
+func (s scanPages) newPage() ui.Page {
+	_, colour, verdict := s.view.verdict()
+	report := s.view.report
+	p := ui.Page{Language: s.language, Title: "kubediag: " + report.Node, Made: report.Time, State: ui.StateOf(colour), Verdict: verdict}
+	if s.view.from != "" {
+		p.Notes = append(p.Notes, strings.TrimSuffix(bundleHeading(report.Node, report.Time), "\n"))
 	}
-	for _, line := range v.hurtLines() {
+	for _, line := range report.Verdict.hurtLines(s.view.Screen) {
 		p.Notes = append(p.Notes, strings.Join(strings.Fields(line), " "))
 	}
 	return p
 }
 
 // tableSections has the table of the places, if there are any.
-func (v scanView) tableSections(language ui.Language, places []faultPlace) []ui.Section {
+func (s scanPages) tableSections(places []faultPlace) []ui.Section {
 	if len(places) == 0 {
 		return nil
 	}
-	s := ui.Section{Heading: language.Word("Faults"), Table: ui.Table{Columns: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME"}}}
+	section := ui.Section{Heading: s.language.Word("Faults"), Table: ui.Table{Columns: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME"}}}
 	for _, p := range places[:min(len(places), maxPlaces)] {
 		first := p.faults[0]
-		s.Table.Rows = append(s.Table.Rows, ui.Row{
+		section.Table.Rows = append(section.Table.Rows, ui.Row{
 			State: ui.StateOf(verb.Colours[first.Impact]), Link: "#fault-" + strconv.Itoa(p.number),
 			Cells: []string{
-				fmt.Sprintf("%d. %s", p.number, first.Code), language.Word(verb.Hurts[first.Impact]), language.Word(verb.Heals[first.Heal]), p.subjectText(), p.volumeText(),
+				fmt.Sprintf("%d. %s", p.number, first.Code), s.language.Word(verb.Hurts[first.Impact]), s.language.Word(verb.Heals[first.Heal]), p.subjectText(), p.volumeText(),
 			},
 			Below: p.reasonText(false),
 		})
 	}
 	if more := len(places) - maxPlaces; more > 0 {
-		s.Text = []string{fmt.Sprintf("and %s: %s", verb.Plural(more, "more place", "more places"), v.program.commandLine("kubediag scan"+v.flags))}
+		section.Text = []string{fmt.Sprintf("and %s: %s", verb.Plural(more, "more place", "more places"), s.view.program.commandLine("kubediag scan"+s.view.flags))}
 	}
-	return []ui.Section{s}
+	return []ui.Section{section}
 }
 
 // placeSection is all that is known of a place. unsure says why a new look could not say whether it is still broken.
-func (v scanView) placeSection(language ui.Language, place faultPlace, unsure string) ui.Section {
+func (s scanPages) placeSection(place faultPlace, unsure string) ui.Section {
 	first := place.faults[0]
 	entry := fault.Known().Entry(first.Code)
-	s := ui.Section{
-		ID: "fault-" + strconv.Itoa(place.number), Heading: fmt.Sprintf("%d. %s: %s", place.number, first.Code, language.Title(entry)),
+	section := ui.Section{
+		ID: "fault-" + strconv.Itoa(place.number), Heading: fmt.Sprintf("%d. %s: %s", place.number, first.Code, s.language.Title(entry)),
 		Chain: ui.Chain(first.toFinding()), Facts: []ui.Fact{{Name: "what is wrong", Value: first.Summary}},
 	}
 	commands := first.Commands
 	if unsure != "" {
-		s.Text, commands = []string{unsureText(unsure)}, commandsWithoutEffect(commands)
+		section.Text, commands = []string{unsureText(unsure)}, commandsWithoutEffect(commands)
 	}
 	prevention := first.Prevention
-	if language != ui.English {
-		prevention = language.Prevention(first.Code)
+	if s.language != ui.English {
+		prevention = s.language.Prevention(first.Code)
 	}
-	facts := append(first.facts(), ui.Fact{Name: "heal", Value: language.Word(verb.Heals[first.Heal])}, ui.Fact{Name: "plan", Value: first.Plan},
-		ui.Fact{Name: "repair", Value: language.Repair(entry)}, ui.Fact{Name: "prevention", Value: prevention})
-	facts[0].Value = language.Word(facts[0].Value) // hurts
+	facts := append(first.facts(), ui.Fact{Name: "heal", Value: s.language.Word(verb.Heals[first.Heal])}, ui.Fact{Name: "plan", Value: first.Plan},
+		ui.Fact{Name: "repair", Value: s.language.Repair(entry)}, ui.Fact{Name: "prevention", Value: prevention})
+	facts[0].Value = s.language.Word(facts[0].Value) // hurts
 	for _, f := range facts {
 		if f.Value != "" {
-			s.Facts = append(s.Facts, f)
+			section.Facts = append(section.Facts, f)
 		}
 	}
 	explain := fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(first.Code), Effect: fault.EffectNone}
-	s.Commands = append(v.typed(commands), v.typed([]fault.Command{explain})...)
+	section.Commands = append(s.typed(commands), s.typed([]fault.Command{explain})...)
 	if len(first.Evidence) > 0 {
-		s.Folded = append(s.Folded, ui.Folded{Heading: language.Word("Evidence"), Lines: first.Evidence})
+		section.Folded = append(section.Folded, ui.Folded{Heading: s.language.Word("Evidence"), Lines: first.Evidence})
 	}
 	if others := place.faults[1:]; len(others) > 0 {
-		same := ui.Folded{Heading: language.Word("The same fault") + fmt.Sprintf(": +%d", len(others))}
+		same := ui.Folded{Heading: s.language.Word("The same fault") + fmt.Sprintf(": +%d", len(others))}
 		for _, f := range others[:min(len(others), maxShown)] {
 			same.Lines = append(same.Lines, f.otherText())
 		}
 		if more := len(others) - maxShown; more > 0 {
-			same.Lines = append(same.Lines, fmt.Sprintf("and %d more: %s", more, v.program.commandLine(fmt.Sprintf("kubediag show%s -v %d", v.flags, place.number))))
+			same.Lines = append(same.Lines, fmt.Sprintf("and %d more: %s", more, s.view.program.commandLine(fmt.Sprintf("kubediag show%s -v %d", s.view.flags, place.number))))
 		}
-		s.Folded = append(s.Folded, same)
+		section.Folded = append(section.Folded, same)
 	}
-	return s
+	return section
 }
 
 // typed are commands as the user's shell takes them.
-func (v scanView) typed(commands []fault.Command) (list []fault.Command) {
+func (s scanPages) typed(commands []fault.Command) (list []fault.Command) {
 	for _, c := range commands {
-		c.Line = v.program.commandLine(c.Line)
+		c.Line = s.view.program.commandLine(c.Line)
 		list = append(list, c)
 	}
 	return list

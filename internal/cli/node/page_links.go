@@ -53,10 +53,10 @@ var linkTexts = map[mountstate.Class]string{
 }
 
 // linksSection has each link of the node, and whether it is right. It has no rows if the scan did not look for all faults.
-func (v scanView) linksSection(language ui.Language) ui.Section {
+func (s scanPages) linksSection() ui.Section {
 	atFault, names := map[string]*scanFault{}, map[string]string{}
-	for i := range v.Faults {
-		f := &v.Faults[i]
+	for i := range s.view.report.Faults {
+		f := &s.view.report.Faults[i]
 		if at := f.Mount.Point; at != "" && f.Mount.Namespace == 0 && atFault[at] == nil {
 			atFault[at] = f
 		}
@@ -64,12 +64,12 @@ func (v scanView) linksSection(language ui.Language) ui.Section {
 			names[f.Pod.UID] = f.Pod.shortName()
 		}
 	}
-	s := ui.Section{Heading: language.Word("Links"), Table: ui.Table{Columns: []string{"POD", "VOLUME", "MOUNT", "STATE"}}}
+	section := ui.Section{Heading: s.language.Word("Links"), Table: ui.Table{Columns: []string{"POD", "VOLUME", "MOUNT", "STATE"}}}
 	wrong := 0
-	for _, link := range v.links {
+	for _, link := range s.view.report.links {
 		pod := cmp.Or(names[link.Pod.UID], scanPod{UID: link.Pod.UID, Namespace: link.Pod.Namespace, Name: link.Pod.Name}.shortName())
 		if link.Pod.UID == "" {
-			pod = language.Word("node")
+			pod = s.language.Word("node")
 		}
 		volume := link.volume
 		if link.container != "" {
@@ -86,16 +86,16 @@ func (v scanView) linksSection(language ui.Language) ui.Section {
 				row.Link = ""
 			}
 		}
-		s.Table.Rows = append(s.Table.Rows, row)
+		section.Table.Rows = append(section.Table.Rows, row)
 	}
 	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
-	slices.SortStableFunc(s.Table.Rows, func(a, b ui.Row) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Cells[0], b.Cells[0])) })
-	s.Text = []string{fmt.Sprintf("%s of volumes of pods, %d of them at fault", verb.Count(len(v.links), "mount"), wrong)}
-	if more := len(s.Table.Rows) - maxLinks; more > 0 {
-		s.Table.Rows = s.Table.Rows[:maxLinks]
-		s.Text = append(s.Text, fmt.Sprintf("and %d more, none of them worse than these", more))
+	slices.SortStableFunc(section.Table.Rows, func(a, b ui.Row) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Cells[0], b.Cells[0])) })
+	section.Text = []string{fmt.Sprintf("%s of volumes of pods, %d of them at fault", verb.Count(len(s.view.report.links), "mount"), wrong)}
+	if more := len(section.Table.Rows) - maxLinks; more > 0 {
+		section.Table.Rows = section.Table.Rows[:maxLinks]
+		section.Text = append(section.Text, fmt.Sprintf("and %d more, none of them worse than these", more))
 	}
-	return s
+	return section
 }
 
 // looksForAll reports whether a scan with these flags looks for all faults of all pods.

@@ -49,7 +49,7 @@ type repairResult struct {
 // recoverReportOf is the report of a recovery.
 func (r *recovery) recoverReportOf() *recoverReport {
 	report := &recoverReport{
-		SchemaVersion: schemaVersion, Node: r.view.Node, Time: r.view.Time, Repairs: []repairReport{}, Gone: []scanFault{}, Looked: r.view.Looked,
+		SchemaVersion: schemaVersion, Node: r.view.report.Node, Time: r.view.report.Time, Repairs: []repairReport{}, Gone: []scanFault{}, Looked: r.view.report.Looked,
 	}
 	for _, t := range r.targets {
 		one := repairReport{repairResult: t.resultOf(), Faults: []scanFault{}}

@@ -40,7 +40,7 @@ func unmountOf(phase v1.ActionPhase) v1.Action {
 func changeReports(t *testing.T) map[string]any {
 	t.Helper()
 	recovered := func(scan *scanReport, gone []*scanFault, each ...*repairTarget) *recoverReport {
-		r := &recovery{view: scanView{scanReport: scan}, targets: each, gone: gone, next: "kubediag recover --yes --output=json"}
+		r := &recovery{view: scanView{report: scan}, targets: each, gone: gone, next: "kubediag recover --yes --output=json"}
 		return r.recoverReportOf()
 	}
 	faults := func() (all []*scanFault) {

@@ -24,15 +24,15 @@ func (r *recovery) nothingToRepair() string {
 	view := r.view
 	mark, colour, text := "✓", terminal.Green, "nothing to repair."
 	switch {
-	case view.Looked.KubeletDown:
+	case view.report.Looked.KubeletDown:
 		mark, colour, text = "!", terminal.Yellow, "no kubelet is running. Nothing else is broken, and there is nothing to repair."
-	case view.hasUnknowns():
+	case view.report.hasUnknowns():
 		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what could be looked at and judged."
 	}
-	if !view.hasFaults() { // else it is said below
-		text += " " + view.coverageText()
+	if !view.report.hasFaults() { // else it is said below
+		text += " " + view.report.Looked.coverageText()
 	}
-	return view.Marked("", mark, colour, view.Node+": "+text) + view.gapsText()
+	return view.Marked("", mark, colour, view.report.Node+": "+text) + view.gapsText()
 }
 
 // nothingError is the error of a verb with nothing to repair: nil, unless a fault may be there that was not seen.
@@ -217,7 +217,7 @@ func (r *recovery) resultLine(t *repairTarget, place int, name, reason string) s
 	}
 	text += printable.Quoted(reason)
 	switch {
-	case (t.needsPod || t.progress == progressNotJudged && !r.view.Looked.PodSpecs.Given) && r.again != nil:
+	case (t.needsPod || t.progress == progressNotJudged && !r.view.report.Looked.PodSpecs.Given) && r.again != nil:
 		text = strings.TrimSuffix(text, ".") + ". Next: " + r.again(place)
 	case t.progress == progressRefused || t.progress == progressFailed || t.progress == progressNotJudged:
 		text = strings.TrimSuffix(text, ".") + ". Next: " + r.view.program.commandLine(fmt.Sprintf("kubediag show %d", place))

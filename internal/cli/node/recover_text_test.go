@@ -15,7 +15,7 @@ import (
 // recoveryOf has a plan for each container of a workload with n stale binds.
 func recoveryOf(n int) *recovery {
 	report := reportOf(faultsOfOneCause(n, false), scanCoverage{})
-	r := &recovery{view: scanView{scanReport: report}}
+	r := &recovery{view: scanView{report: report}}
 	var all []*scanFault
 	for i := range report.Faults {
 		all = append(all, &report.Faults[i])

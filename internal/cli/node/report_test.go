@@ -172,7 +172,7 @@ var screens = map[string]terminal.Screen{
 
 // shownAs returns a report as it is shown.
 func shownAs(r *scanReport, s terminal.Screen) string {
-	return scanView{Screen: s, scanReport: r}.reportText()
+	return scanView{Screen: s, report: r}.reportText()
 }
 
 func TestReports(t *testing.T) {
@@ -181,7 +181,7 @@ func TestReports(t *testing.T) {
 		for end, screen := range screens {
 			verbtest.Golden(t, name+"."+end, shownAs(report, screen))
 		}
-		verbtest.Golden(t, name+".v", scanView{scanReport: report, verbose: true}.reportText())
+		verbtest.Golden(t, name+".v", scanView{report: report, verbose: true}.reportText())
 		verbtest.Golden(t, name+".brief", report.briefLine())
 		var b bytes.Buffer
 		if err := render.WriteJSON(&b, report); err != nil {
@@ -232,7 +232,7 @@ func TestACleanResultIsOneLine(t *testing.T) {
 func TestEveryFaultOfTheCatalogueIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, e := range fault.Known() {
-		text := scanView{scanReport: reportOf([]fault.Finding{{Code: e.Code}}, scanCoverage{}), verbose: true}.reportText()
+		text := scanView{report: reportOf([]fault.Finding{{Code: e.Code}}, scanCoverage{}), verbose: true}.reportText()
 		for _, part := range []string{string(e.Code), e.Title, e.Repair, "kubediag explain " + string(e.Code)} {
 			if !strings.Contains(text, part) {
 				t.Errorf("%s: %q is not in the text", e.Code, part)

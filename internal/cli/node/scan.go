@@ -166,7 +166,7 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 		if o.from == "" {
 			saveLastScan(report, o.keptFlags())
 		}
-		err = ui.Write(output, o.newView(output, report).reportPage(o.language))
+		err = ui.Write(output, o.newView(output, report).pages(o.language).reportPage())
 	case o.from != "":
 		err = verb.Write(output, bundleHeading(report.Node, report.Time)+o.newView(output, report).reportText())
 	default:
@@ -181,7 +181,7 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 
 // newView is the report as it is shown where w leads.
 func (o scanOptions) newView(w io.Writer, r *scanReport) scanView {
-	v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: o.verbose}
+	v := scanView{Screen: terminal.New(w, os.Getenv), report: r, program: thisProgram(), verbose: o.verbose}
 	v.flags, v.piped, v.from = o.againFlags(), o.pods == "-", o.from
 	return v
 }

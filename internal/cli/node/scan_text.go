@@ -20,7 +20,7 @@ import (
 // scanView writes a report for people.
 type scanView struct {
 	terminal.Screen
-	*scanReport
+	report  *scanReport
 	program programName
 	verbose bool // with the evidence of each fault
 	// flags are those with which other verbs look at the same, with a space before each. piped is whether they cannot,
@@ -36,52 +36,51 @@ const maxGaps = 5
 // reportText is the whole report.
 func (v scanView) reportText() string {
 	var text strings.Builder
-	places := placesInOrder(v.Faults)
+	places := placesInOrder(v.report.Faults)
 	mark, colour, verdict := v.verdict()
-	text.WriteString(v.Marked("", mark, colour, verdict) + strings.Join(v.hurtLines(), ""))
+	text.WriteString(v.Marked("", mark, colour, verdict) + strings.Join(v.report.Verdict.hurtLines(v.Screen), ""))
 	if len(places) > 0 {
 		text.WriteString("\n" + v.tableText(places))
 	}
 	if v.verbose {
-		for i := range v.Faults {
-			text.WriteString("\n" + v.evidenceText(&v.Faults[i]))
+		for i := range v.report.Faults {
+			text.WriteString("\n" + v.evidenceText(&v.report.Faults[i]))
 		}
 	}
 	if commands := v.nextCommands(places); len(commands) > 0 {
 		text.WriteString("\nNext:\n" + v.commandLines(commands))
 	}
-	if v.Looked.KubeletDown && v.from != "" {
-		text.WriteString("\nOn node " + printable.Quoted(v.Node) + ":\n" + v.commandLines([]fault.Command{kubeletCommand}))
+	if v.report.Looked.KubeletDown && v.from != "" {
+		text.WriteString("\nOn node " + printable.Quoted(v.report.Node) + ":\n" + v.commandLines([]fault.Command{kubeletCommand}))
 	}
 	text.WriteString(v.gapsText())
 	return v.Text(text.String())
 }
 
 // hurtLines name the pods that are hurt, one line for each kind of harm.
-func (v scanView) hurtLines() []string {
-	sum := v.Verdict
+func (s scanVerdict) hurtLines(screen terminal.Screen) []string {
 	return slices.DeleteFunc([]string{
-		v.nameLine("hurt now:      ", sum.PodsNow), v.nameLine("cannot go:     ", sum.PodsTerminating), v.nameLine("at next start: ", sum.PodsNextStart),
+		nameLine(screen, "hurt now:      ", s.PodsNow), nameLine(screen, "cannot go:     ", s.PodsTerminating), nameLine(screen, "at next start: ", s.PodsNextStart),
 	}, func(line string) bool { return line == "" })
 }
 
 // verdict is one sentence, with its mark.
 func (v scanView) verdict() (mark string, colour terminal.Colour, text string) {
 	mark, colour = "✗", terminal.Red
-	sum, gaps := v.Verdict, len(v.Looked.NotLookedAt) > 0
+	sum, gaps := v.report.Verdict, len(v.report.Looked.NotLookedAt) > 0
 	unknown := gaps || sum.NotJudged > 0
 	var found []string
 	switch {
-	case v.hasFaults():
+	case v.report.hasFaults():
 	case unknown:
 		mark, colour = "!", terminal.Yellow
 	default:
 		mark, colour = "✓", terminal.Green
 	}
 	switch {
-	case v.Looked.KubeletDown && sum.Faults == 0:
+	case v.report.Looked.KubeletDown && sum.Faults == 0:
 		found = append(found, "no kubelet is running, and nothing else is broken")
-	case v.Looked.KubeletDown:
+	case v.report.Looked.KubeletDown:
 		found = append(found, "no kubelet is running")
 		fallthrough
 	case sum.Faults > 0:
@@ -99,7 +98,7 @@ func (v scanView) verdict() (mark string, colour terminal.Colour, text string) {
 		text += " in what could be judged"
 	case gaps:
 		text += " in what was looked at"
-	case v.lacksSpecs() && !v.hasFaults():
+	case v.report.lacksSpecs() && !v.report.hasFaults():
 		text += " that shows without the specs of pods"
 	}
 	text += "."
@@ -109,10 +108,10 @@ func (v scanView) verdict() (mark string, colour terminal.Colour, text string) {
 	for _, part := range sum.harmParts() {
 		text += " " + part + "."
 	}
-	if !v.hasFaults() {
-		text += " " + v.coverageText()
+	if !v.report.hasFaults() {
+		text += " " + v.report.Looked.coverageText()
 	}
-	return mark, colour, v.Node + ": " + text
+	return mark, colour, v.report.Node + ": " + text
 }
 
 // harmParts count the pods, devices and directories that are hurt.
@@ -141,25 +140,25 @@ func (s scanVerdict) harmParts() (list []string) {
 }
 
 // nameLine lists pods on one line of the screen, as many as fit.
-func (v scanView) nameLine(label string, pods []string) string {
+func nameLine(screen terminal.Screen, label string, pods []string) string {
 	if len(pods) == 0 {
 		return ""
 	}
 	const maxNames, narrowNames = 20, 60
-	if v.Width > 0 && v.Width < narrowNames {
+	if screen.Width > 0 && screen.Width < narrowNames {
 		pods = slices.Clone(pods)
 		for i := range pods {
-			pods[i] = v.Cut(printable.Quoted(pods[i]), v.Width-6)
+			pods[i] = screen.Cut(printable.Quoted(pods[i]), screen.Width-6)
 		}
 		list := strings.Join(pods[:min(len(pods), maxNames)], ", ")
 		if more := len(pods) - maxNames; more > 0 {
 			list += fmt.Sprintf(" and %d more", more)
 		}
-		return v.Wrap("  ", strings.TrimSpace(label)+" "+list, 4)
+		return screen.Wrap("  ", strings.TrimSpace(label)+" "+list, 4)
 	}
 	line, shown := "  "+label, 0
 	for i, pod := range pods {
-		word := v.Cut(printable.Quoted(pod), max(0, v.Width-30)) // beside the label
+		word := screen.Cut(printable.Quoted(pod), max(0, screen.Width-30)) // beside the label
 		if i+1 < len(pods) {
 			word += ", "
 		}
@@ -167,7 +166,7 @@ func (v scanView) nameLine(label string, pods []string) string {
 		if i+1 < len(pods) {
 			more = len(fmt.Sprintf("and %d more", len(pods)))
 		}
-		if i == maxNames || i > 0 && v.Width > 0 && terminal.Columns(line+word)+more > v.Width {
+		if i == maxNames || i > 0 && screen.Width > 0 && terminal.Columns(line+word)+more > screen.Width {
 			break
 		}
 		line, shown = line+word, shown+1
@@ -179,18 +178,17 @@ func (v scanView) nameLine(label string, pods []string) string {
 }
 
 // coverageText is the coverage in sentences.
-func (v scanView) coverageText() string {
-	l := v.Looked
+func (c scanCoverage) coverageText() string {
 	specs := "no specs"
-	if l.PodSpecs.Given {
-		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
+	if c.PodSpecs.Given {
+		specs = fmt.Sprintf("specs of %d", c.PodSpecs.Pods)
 	}
 	containers := ""
-	if l.Containers > 0 {
-		containers = fmt.Sprintf(" The mounts in %s were compared with the container runtime's records.", verb.Count(l.Containers, "container"))
+	if c.Containers > 0 {
+		containers = fmt.Sprintf(" The mounts in %s were compared with the container runtime's records.", verb.Count(c.Containers, "container"))
 	}
-	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(l.Pods, "pod"), specs, verb.Count(l.Binds, "subPath bind"),
-		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), render.Milliseconds(l.Milliseconds)) + containers + classesText(l.Classes)
+	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(c.Pods, "pod"), specs, verb.Count(c.Binds, "subPath bind"),
+		verb.Count(c.Volumes, "volume"), verb.Count(c.Mounts, "mount"), render.Milliseconds(c.Milliseconds)) + containers + classesText(c.Classes)
 }
 
 // classesText counts the kubelet's mounts by the reason for which they are there. The counts add up.
@@ -215,7 +213,7 @@ var kubeletCommand = fault.Command{Purpose: "why it is not running", Line: "syst
 
 // nextCommands are the commands to type where this program runs.
 func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
-	if v.Looked.KubeletDown && v.from == "" {
+	if v.report.Looked.KubeletDown && v.from == "" {
 		commands = append(commands, kubeletCommand)
 	}
 	if len(places) > 0 {
@@ -290,14 +288,14 @@ func (v scanView) commandLines(list []fault.Command) string {
 // gapsText is the coverage, and the lines about gaps.
 func (v scanView) gapsText() string {
 	var b strings.Builder
-	if v.hasFaults() {
-		b.WriteString("\n" + v.Wrap("", v.coverageText(), 0))
+	if v.report.hasFaults() {
+		b.WriteString("\n" + v.Wrap("", v.report.Looked.coverageText(), 0))
 	}
 	for _, line := range v.gapLines() {
 		b.WriteString(v.Marked("", "!", terminal.Yellow, line))
 	}
 	if v.verbose {
-		b.WriteString(v.Wrap("", locationText(v.Looked.KubeletPID, v.Looked.KubeletRoot, v.Looked.MountNamespace)+".", 0))
+		b.WriteString(v.Wrap("", locationText(v.report.Looked.KubeletPID, v.report.Looked.KubeletRoot, v.report.Looked.MountNamespace)+".", 0))
 	}
 	return b.String()
 }
@@ -307,14 +305,14 @@ func (r *scanReport) lacksSpecs() bool { return !r.Looked.PodSpecs.Given && r.Lo
 
 // caveatLines are the limits of the result.
 func (v scanView) caveatLines() (lines []string) {
-	l := v.Looked
-	if n := l.RenewedByKubelet; n > 0 && (v.hasFaults() || v.verbose) {
+	l := v.report.Looked
+	if n := l.RenewedByKubelet; n > 0 && (v.report.hasFaults() || v.verbose) {
 		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
 	}
-	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.Faults, isBrokenBind) {
+	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.report.Faults, isBrokenBind) {
 		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
 	}
-	if v.lacksSpecs() {
+	if v.report.lacksSpecs() {
 		text := "Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath on a disk that fails, or one that no container has yet"
 		if v.from == "" {
 			text += ": " + getPods + v.program.commandLine("kubediag scan"+v.flags+" --pods=pods.json")

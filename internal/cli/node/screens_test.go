@@ -21,7 +21,7 @@ func TestScreens(t *testing.T) {
 	t.Parallel()
 	show := func(n int, s terminal.Screen) string {
 		r := reportOf(faultsOfOneCause(n, false), scanCoverage{})
-		text := scanView{Screen: s, scanReport: r}.reviewText(&faultReview{places: placesInOrder(r.Faults)}, r.Time.Add(90*time.Second))
+		text := (&faultReview{places: placesInOrder(r.Faults)}).reviewText(scanView{Screen: s, report: r}, r.Time.Add(90*time.Second))
 		return text[strings.Index(text, "\n\n")+2:] // the heading has the time of the reader's zone
 	}
 	recoverOf := func(n int, s terminal.Screen) *recovery {

@@ -66,9 +66,9 @@ func NewShowCommand(proc string) *cobra.Command {
 		case verb.JSON:
 			return render.WriteJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
 		case verb.HTML:
-			return ui.Write(w, view.reviewPage(o.language, r, time.Now()))
+			return ui.Write(w, view.pages(o.language).reviewPage(r, time.Now()))
 		}
-		return verb.Write(w, view.reviewText(r, time.Now()))
+		return verb.Write(w, r.reviewText(view, time.Now()))
 	})
 	return cmd
 }
@@ -120,12 +120,12 @@ func (f *scanFault) hasName(name string) bool {
 const oldAge = time.Minute
 
 // reviewText is all that is known of the named faults.
-func (v scanView) reviewText(r *faultReview, now time.Time) string {
+func (r *faultReview) reviewText(v scanView, now time.Time) string {
 	var b strings.Builder
 	if v.from != "" {
-		b.WriteString(bundleHeading(v.Node, v.Time))
+		b.WriteString(bundleHeading(v.report.Node, v.report.Time))
 	} else {
-		b.WriteString(v.Wrap("", v.ageText(r, now), 0))
+		b.WriteString(v.Wrap("", r.ageText(v, now), 0))
 	}
 	for _, f := range r.gone {
 		b.WriteString("\n" + v.Marked("", "✓", terminal.Green, f.lineText()+": gone since that scan."))
@@ -137,16 +137,16 @@ func (v scanView) reviewText(r *faultReview, now time.Time) string {
 }
 
 // ageText says of when the scan is.
-func (v scanView) ageText(r *faultReview, now time.Time) string {
-	age := max(0, now.Sub(v.Time)).Round(time.Second)
-	text := "scan of " + v.Time.Local().Format(time.DateTime) + ", " + age.String() + " ago"
+func (r *faultReview) ageText(v scanView, now time.Time) string {
+	age := max(0, now.Sub(v.report.Time)).Round(time.Second)
+	text := "scan of " + v.report.Time.Local().Format(time.DateTime) + ", " + age.String() + " ago"
 	if age > oldAge {
 		text = "OLD: " + text
 	}
 	if len(r.unsure) == 0 {
 		text += ", and looked at again now"
 	}
-	return printable.Quoted(v.Node) + ", " + text + ". To look again: " + v.program.commandLine("kubediag scan"+v.flags)
+	return printable.Quoted(v.report.Node) + ", " + text + ". To look again: " + v.program.commandLine("kubediag scan"+v.flags)
 }
 
 // showPlace is all that is known of a place. unsure says why a new look could not say whether it is still broken.
@@ -175,7 +175,7 @@ func (v scanView) showPlace(place faultPlace, unsure string) string {
 		commands = commandsWithoutEffect(commands)
 	}
 	if v.from != "" {
-		heading = "On node " + printable.Quoted(v.Node) + ":"
+		heading = "On node " + printable.Quoted(v.report.Node) + ":"
 	}
 	commands = append(commands,
 		fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(place.faults[0].Code)})

@@ -138,7 +138,7 @@ func (w *scanWatcher) screenText(v scanView, changes []faultChange) string {
 	for _, line := range w.changes {
 		b.WriteString(line + "\n")
 	}
-	fmt.Fprintf(&b, "%s, every %s. Ctrl-C ends.\n", clockTime(v.Time), w.options.watch)
+	fmt.Fprintf(&b, "%s, every %s. Ctrl-C ends.\n", clockTime(v.report.Time), w.options.watch)
 	return b.String()
 }
 

@@ -58,7 +58,7 @@ func TestChangesAreOneObjectALine(t *testing.T) {
 func TestAWatchedTerminalIsFilledAgain(t *testing.T) {
 	t.Parallel()
 	before, now := reportOf(faultsOfManyCauses()[5:6], scanCoverage{}), reportOf(faultsOfManyCauses()[5:7], scanCoverage{})
-	v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: now}
+	v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, report: now}
 	w := scanWatcher{options: scanOptions{watch: 5 * time.Second}}
 	text := ""
 	for range 2 * maxChanges {
