@@ -303,7 +303,7 @@ func (l *holderInspection) findLeft(ctx context.Context, name string) (namedDevi
 	}
 	left, _, err := l.inspector.FindAbandoned(ctx)
 	for _, usage := range left {
-		if usage.IsHeld() && slices.ContainsFunc(usage.HolderInfos, func(h device.HolderInfo) bool { return h.HostPath == name }) {
+		if usage.IsHeld() && slices.ContainsFunc(usage.HolderInfos, func(h device.HolderInfo) bool { return h.Origin.HostPath == name }) {
 			return namedDevice{device: usage.Device}, nil
 		}
 	}

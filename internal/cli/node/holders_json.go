@@ -201,8 +201,8 @@ func newUseHolder(h device.HolderInfo) useHolder {
 	u := useHolder{
 		Kind: string(h.Kind), MountNamespace: h.Mount.Namespace.Inode, PIDs: append([]int{}, h.PIDs...), Command: h.Command,
 		Path:         h.Path,
-		useContainer: useContainer{Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload.String()},
-		useOrigin:    useOrigin{HostPath: h.HostPath, Volume: h.Volume, Patch: h.Patch},
+		useContainer: useContainer{Pod: scanPod{h.In.Pod.UID, h.In.Pod.Namespace, h.In.Pod.Name}, Container: h.In.Container, Workload: h.In.Workload.String()},
+		useOrigin:    useOrigin{HostPath: h.Origin.HostPath, Volume: h.Origin.Volume, Patch: h.Origin.Patch},
 		useVerdict:   useVerdict{Detail: h.Detail, Inferred: h.Inferred, Blocks: h.Blocks, Removable: h.Removable, Why: h.Why},
 	}
 	if m := h.Through; m.Point != "" {
@@ -216,16 +216,16 @@ func newUseHolder(h device.HolderInfo) useHolder {
 		mount := newScanMount(faults.MountOf(m))
 		mount.Namespace, u.Mount = 0, &mount // the namespace has a field of its own
 	}
-	if !h.Since.IsZero() {
-		since := h.Since.UTC()
+	if !h.In.Since.IsZero() {
+		since := h.In.Since.UTC()
 		u.Since = &since
 	}
-	if h.Owner != nil {
-		u.ContainerID, u.Image = h.Owner.ContainerID, h.Owner.Image
+	if h.In.Owner != nil {
+		u.ContainerID, u.Image = h.In.Owner.ContainerID, h.In.Owner.Image
 	}
-	if c := h.CarrierMount; c != nil {
+	if c := h.Origin.CarrierMount; c != nil {
 		propagation := cmp.Or(c.Propagation, cri.PropagationNone)
-		u.VolumeMount = &volumeMount{h.VolumeMount, c.HostPath, c.ContainerPath, c.ReadOnly, string(propagation)}
+		u.VolumeMount = &volumeMount{h.Origin.VolumeMount, c.HostPath, c.ContainerPath, c.ReadOnly, string(propagation)}
 	}
 	return u
 }

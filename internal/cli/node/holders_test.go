@@ -54,13 +54,13 @@ func exporterHolder() device.HolderInfo {
 			},
 			NamespaceHolders: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
 		},
-		HolderContainer: device.HolderContainer{
+		In: device.HolderContainer{
 			Owner:     &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
 			Pod:       fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
 			Container: "exporter", Workload: fault.Workload{Kind: "DaemonSet", Name: "node-exporter"},
 			Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)),
 		},
-		MountOrigin: device.MountOrigin{
+		Origin: device.MountOrigin{
 			HostPath: globalMount, Volume: "pvc-1", CarrierMount: &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
 			VolumeMount: "root", Patch: patch,
 		},
@@ -112,7 +112,7 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 		Busy: true, FileSystems: ext4, Coverage: allSeen, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
 	})})
 	host := exporterHolder()
-	host.Removable, host.Patch, host.Why = false, "", "it is the kubelet's own mount"
+	host.Removable, host.Origin.Patch, host.Why = false, "", "it is the kubelet's own mount"
 	inUse := useOf(t, &device.Usage{
 		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: devholder.Coverage{Mounts: survey}}),
 		Host:   true, HolderInfos: []device.HolderInfo{host, exporterHolder()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},

@@ -89,8 +89,9 @@ type Usage struct {
 // HolderInfo is a holder and who is behind it.
 type HolderInfo struct {
 	devholder.Holder
-	HolderContainer
-	MountOrigin
+	// In is the container that its processes are in, Origin how a copy of a mount came there.
+	In     HolderContainer
+	Origin MountOrigin
 	// Command is the name of the first process.
 	Command string
 	// RecordedMount is the mount as it is written down, for the kind mount.
@@ -343,7 +344,7 @@ func (c *Usage) IsHeld() bool {
 
 // HasCopies reports whether one of the mounts is a copy of one of the kubelet's, or the device is one that it has left over.
 func (c *Usage) HasCopies() bool {
-	return c.Left != nil || slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.HostPath != "" })
+	return c.Left != nil || slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Origin.HostPath != "" })
 }
 
 // HasUnreadTable reports whether it is unknown if one of the mounts is a copy of one of the kubelet's.

@@ -60,16 +60,16 @@ func (c *Usage) Document() Document {
 	}
 	for _, h := range c.HolderInfos {
 		entry := Entry{
-			Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Pod: h.Pod, Container: h.Container,
-			Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
+			Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.Origin.HostPath, Volume: h.Origin.Volume, Pod: h.In.Pod, Container: h.In.Container,
+			Workload: h.In.Workload.String(), Since: h.In.Since, Patch: h.Origin.Patch, Removable: h.Removable, Why: h.Why,
 		}
 		if h.Kind == devholder.Mount {
 			entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.namespaceHolderText()
 		} else {
 			entry.Path = h.Path
 		}
-		if h.CarrierMount != nil {
-			entry.VolumeMount = &VolumeMount{h.VolumeMount, h.CarrierMount.HostPath, h.CarrierMount.ContainerPath, string(h.CarrierMount.Propagation)}
+		if h.Origin.CarrierMount != nil {
+			entry.VolumeMount = &VolumeMount{h.Origin.VolumeMount, h.Origin.CarrierMount.HostPath, h.Origin.CarrierMount.ContainerPath, string(h.Origin.CarrierMount.Propagation)}
 		}
 		d.Holders = append(d.Holders, entry)
 	}

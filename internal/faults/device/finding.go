@@ -29,7 +29,7 @@ func (c *Usage) Findings() []fault.Finding {
 			continue
 		}
 		all = append(all, fault.Finding{
-			Code: c.code(), Pod: h.Pod, Container: h.Container, Volume: h.Volume, Mount: h.RecordedMount, Holder: h.Sentence(),
+			Code: c.code(), Pod: h.In.Pod, Container: h.In.Container, Volume: h.Origin.Volume, Mount: h.RecordedMount, Holder: h.Sentence(),
 			Evidence: slices.Concat(c.evidence(), h.evidence()), Details: c.details(h),
 		})
 	}
@@ -38,7 +38,7 @@ func (c *Usage) Findings() []fault.Finding {
 
 // details are the facts about one mount of the device.
 func (c *Usage) details(h HolderInfo) fault.Details {
-	d := fault.Details{Device: c.Device.Name, Workload: h.Workload, Place: fault.PlaceDevice}
+	d := fault.Details{Device: c.Device.Name, Workload: h.In.Workload, Place: fault.PlaceDevice}
 	if len(h.PIDs) > 0 {
 		d.HeldBy = &fault.Process{PID: h.PIDs[0], Command: h.Command}
 	}
@@ -62,21 +62,21 @@ func (h HolderInfo) Sentence() string {
 			text += fmt.Sprintf(" (%s)", h.Command)
 		}
 	}
-	if h.Owner != nil {
-		text += fmt.Sprintf(" in container %q of pod %s/%s", h.Container, h.Pod.Namespace, h.Pod.Name)
+	if h.In.Owner != nil {
+		text += fmt.Sprintf(" in container %q of pod %s/%s", h.In.Container, h.In.Pod.Namespace, h.In.Pod.Name)
 	}
-	if of := h.Workload.String(); of != "" {
+	if of := h.In.Workload.String(); of != "" {
 		text += " of " + of
 	}
-	if h.CarrierMount != nil {
-		text += fmt.Sprintf(", by hostPath %q at %q", h.CarrierMount.HostPath, h.CarrierMount.ContainerPath)
-		if h.VolumeMount != "" {
-			text += fmt.Sprintf(" (volumeMount %q)", h.VolumeMount)
+	if h.Origin.CarrierMount != nil {
+		text += fmt.Sprintf(", by hostPath %q at %q", h.Origin.CarrierMount.HostPath, h.Origin.CarrierMount.ContainerPath)
+		if h.Origin.VolumeMount != "" {
+			text += fmt.Sprintf(" (volumeMount %q)", h.Origin.VolumeMount)
 		}
-		text += fmt.Sprintf(" with mountPropagation %s", h.CarrierMount.Propagation)
+		text += fmt.Sprintf(" with mountPropagation %s", h.Origin.CarrierMount.Propagation)
 	}
-	if !h.Since.IsZero() {
-		text += ", since " + h.Since.UTC().Format(time.RFC3339)
+	if !h.In.Since.IsZero() {
+		text += ", since " + h.In.Since.UTC().Format(time.RFC3339)
 	}
 	return text
 }
@@ -126,8 +126,8 @@ func (h HolderInfo) evidence() []string {
 			h.RecordedMount.Point, h.Mount.Namespace),
 		"kept alive by " + h.namespaceHolderText(),
 	}
-	if h.HostPath != "" {
-		all = append(all, fmt.Sprintf("the same directory on the host: %q, volume %q", h.HostPath, h.Volume))
+	if h.Origin.HostPath != "" {
+		all = append(all, fmt.Sprintf("the same directory on the host: %q, volume %q", h.Origin.HostPath, h.Origin.Volume))
 	}
 	if h.Removable {
 		return append(all, "it can be unmounted there: "+h.Why)

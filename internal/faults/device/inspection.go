@@ -228,10 +228,10 @@ func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (h
 		return held, "", err
 	}
 	p := n.ownerProcess(ctx, holder)
-	held.Command, held.Owner = p.Command, p.Owner
+	held.Command, held.In.Owner = p.Command, p.Owner
 	if p.Owner != nil {
-		held.Pod = fault.Pod{Namespace: p.Owner.PodNamespace, Name: p.Owner.PodName, UID: p.Owner.PodUID}
-		held.Container, held.Since = p.Owner.Container, p.Owner.Created
+		held.In.Pod = fault.Pod{Namespace: p.Owner.PodNamespace, Name: p.Owner.PodName, UID: p.Owner.PodUID}
+		held.In.Container, held.In.Since = p.Owner.Container, p.Owner.Created
 	}
 	if holder.Kind != devholder.Mount {
 		held.Why = "it is no mount"

@@ -145,9 +145,9 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 		verdict = tables.judgeByTables(m)
 		n.verdicts[key] = verdict
 	}
-	holder.HostPath, holder.Volume = verdict.hostPath, n.volumeName(ctx, verdict.hostPath)
+	holder.Origin.HostPath, holder.Origin.Volume = verdict.hostPath, n.volumeName(ctx, verdict.hostPath)
 	how, why, live := n.propagationPath(tables, holder, verdict, m, unknown)
-	claim := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
+	claim := n.claimNamespace(holder.Mount.Namespace, holder.In.Owner)
 	if live == "" && verdict.hostPath != "" {
 		live = n.livePodReason(ctx, tables, verdict.hostPath)
 	}
@@ -179,7 +179,7 @@ func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict 
 	switch {
 	case unknown != "":
 		return "", unknown, ""
-	case h.Owner != nil:
+	case h.In.Owner != nil:
 		return tables.carriedByContainer(h, mount)
 	case len(holderPIDs(h.Holder)) == 0 && n.unseenReason != "":
 		return "", "no process was found in that namespace, and " + n.unseenReason, ""
@@ -195,12 +195,12 @@ func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict 
 
 // carriedByContainer is propagationPath for a mount in a container.
 func (t mountTables) carriedByContainer(holder *HolderInfo, m mountinfo.Mount) (how, why, live string) {
-	whose := fmt.Sprintf("container %q of pod %s/%s", holder.Container, holder.Pod.Namespace, holder.Pod.Name)
-	carrier, ok := holder.Owner.Carrier(m.Point)
+	whose := fmt.Sprintf("container %q of pod %s/%s", holder.In.Container, holder.In.Pod.Namespace, holder.In.Pod.Name)
+	carrier, ok := holder.In.Owner.Carrier(m.Point)
 	if !ok || carrier.HostPath == "" {
 		return "", whose + " has mounted it itself: it lies in none of its volumes", ""
 	}
-	holder.CarrierMount = &carrier
+	holder.Origin.CarrierMount = &carrier
 	// The carrier leads from a path of the host to a path of the container.
 	paths, all := []string{path.Clean(carrier.HostPath)}, true
 	if top, ok := t.holderTable.Top(path.Clean(carrier.ContainerPath)); ok && !top.Deleted() {
@@ -214,7 +214,7 @@ func (t mountTables) carriedByContainer(holder *HolderInfo, m mountinfo.Mount) (
 		}
 	}
 	for _, p := range paths {
-		if uid, _, ok := t.splitPodPath(p); ok && (uid == holder.Pod.UID || holder.Pod.UID == "") {
+		if uid, _, ok := t.splitPodPath(p); ok && (uid == holder.In.Pod.UID || holder.In.Pod.UID == "") {
 			return "", "", fmt.Sprintf("%s has it as a volume of its own, at %q", whose, carrier.ContainerPath)
 		}
 	}

@@ -49,16 +49,16 @@ func TestCopiesInAContainer(t *testing.T) {
 	}
 	for i, path := range []string{s.Global, s.Mount} {
 		h := usage.Copies()[1-i] // the newest first
-		if h.HostPath != path || h.RecordedMount.Point != "/host"+path || h.Volume != devicetest.Volume || h.PIDs[0] != exporter.PID {
+		if h.Origin.HostPath != path || h.RecordedMount.Point != "/host"+path || h.Origin.Volume != devicetest.Volume || h.PIDs[0] != exporter.PID {
 			t.Errorf("held = %+v, want the copy of %q", h, path)
 		}
-		if h.CarrierMount == nil || h.CarrierMount.ContainerPath != "/host" || h.VolumeMount != "root" || h.Workload.String() != "DaemonSet node-exporter" {
-			t.Errorf("carried by %+v, volumeMount %q of %q", h.CarrierMount, h.VolumeMount, h.Workload)
+		if h.Origin.CarrierMount == nil || h.Origin.CarrierMount.ContainerPath != "/host" || h.Origin.VolumeMount != "root" || h.In.Workload.String() != "DaemonSet node-exporter" {
+			t.Errorf("carried by %+v, volumeMount %q of %q", h.Origin.CarrierMount, h.Origin.VolumeMount, h.In.Workload)
 		}
 	}
 	want := "spec:\n  template:\n    spec:\n      containers:\n      - name: node-exporter\n        volumeMounts:\n        - mountPath: /host\n" +
 		"          mountPropagation: HostToContainer\n          name: root\n"
-	caveat, got, _ := strings.Cut(usage.HolderInfos[0].Patch, "start.\n")
+	caveat, got, _ := strings.Cut(usage.HolderInfos[0].Origin.Patch, "start.\n")
 	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(caveat, "is private on this node") {
 		t.Errorf("patch after %q (-want +got):\n%s", caveat, diff)
 	}

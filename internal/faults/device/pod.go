@@ -129,23 +129,23 @@ func (n *inspection) volumeName(ctx context.Context, name string) string {
 
 // addPatch says how such copies are prevented.
 func (n *inspection) addPatch(ctx context.Context, holder *HolderInfo) {
-	if holder.Owner == nil || holder.CarrierMount == nil || holder.HostPath == "" {
+	if holder.In.Owner == nil || holder.Origin.CarrierMount == nil || holder.Origin.HostPath == "" {
 		return
 	}
 	var pod *corev1.Pod
-	if n.inspector.Pods != nil && holder.Pod.Name != "" {
-		found, err := n.inspector.Pods.Pod(ctx, holder.Pod.Namespace, holder.Pod.Name)
-		if err == nil && string(found.UID) == holder.Pod.UID { // else the patch does without
+	if n.inspector.Pods != nil && holder.In.Pod.Name != "" {
+		found, err := n.inspector.Pods.Pod(ctx, holder.In.Pod.Namespace, holder.In.Pod.Name)
+		if err == nil && string(found.UID) == holder.In.Pod.UID { // else the patch does without
 			pod = found
 		}
 	}
 	kind := "containers"
 	if pod != nil {
-		holder.Workload = kubelet.WorkloadOf(pod)
-		holder.VolumeMount, kind = volumeMount(pod, holder.Container, holder.CarrierMount.ContainerPath)
+		holder.In.Workload = kubelet.WorkloadOf(pod)
+		holder.Origin.VolumeMount, kind = volumeMount(pod, holder.In.Container, holder.Origin.CarrierMount.ContainerPath)
 	}
-	if holder.CarrierMount.Propagation == cri.PropagationNone && holder.Container != "" {
-		holder.Patch = propagationCaveat(n.table, holder.CarrierMount.HostPath) + propagationPatch(*holder, kind)
+	if holder.Origin.CarrierMount.Propagation == cri.PropagationNone && holder.In.Container != "" {
+		holder.Origin.Patch = propagationCaveat(n.table, holder.Origin.CarrierMount.HostPath) + propagationPatch(*holder, kind)
 	}
 }
 
@@ -176,11 +176,11 @@ func volumeMount(pod *corev1.Pod, container, at string) (name, list string) {
 
 // propagationPatch is for the workload's template: what is in a pod cannot be changed.
 func propagationPatch(h HolderInfo, list string) string {
-	mount := map[string]string{"mountPath": h.CarrierMount.ContainerPath, "mountPropagation": string(cri.PropagationHostToContainer)}
-	if h.VolumeMount != "" {
-		mount["name"] = h.VolumeMount
+	mount := map[string]string{"mountPath": h.Origin.CarrierMount.ContainerPath, "mountPropagation": string(cri.PropagationHostToContainer)}
+	if h.Origin.VolumeMount != "" {
+		mount["name"] = h.Origin.VolumeMount
 	}
-	container := map[string]any{"name": h.Container, "volumeMounts": []any{mount}}
+	container := map[string]any{"name": h.In.Container, "volumeMounts": []any{mount}}
 	text, err := yaml.Marshal(map[string]any{
 		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{list: []any{container}}}},
 	})

@@ -125,7 +125,7 @@ func (v *podVolumes) reason(c *Usage) string {
 		}
 	}
 	for _, h := range c.HolderInfos {
-		if text := v.pathReason(h.HostPath); text != "" {
+		if text := v.pathReason(h.Origin.HostPath); text != "" {
 			return text
 		}
 	}

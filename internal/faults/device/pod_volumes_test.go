@@ -21,7 +21,7 @@ import (
 func usageAt(name string, paths ...string) *Usage {
 	c := &Usage{Report: &devholder.Report{Device: blockdev.Device{Name: name, Number: blockdev.Number{Major: 252, Minor: 16}}}}
 	for _, p := range paths {
-		c.HolderInfos = append(c.HolderInfos, HolderInfo{MountOrigin: MountOrigin{HostPath: p}})
+		c.HolderInfos = append(c.HolderInfos, HolderInfo{Origin: MountOrigin{HostPath: p}})
 	}
 	return c
 }

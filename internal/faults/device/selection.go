@@ -151,7 +151,7 @@ func volumeFilter(_ context.Context, name string) (usageFilter, error) {
 
 // matchesHostPath reports whether the components of the host path of one of the mounts fit.
 func (c *Usage) matchesHostPath(fit func(parts []string) bool) bool {
-	return slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.HostPath != "" && fit(strings.Split(h.HostPath, "/")) })
+	return slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Origin.HostPath != "" && fit(strings.Split(h.Origin.HostPath, "/")) })
 }
 
 func (s *deviceSelector) deviceFilter(ctx context.Context, spec string) (usageFilter, error) {

@@ -41,7 +41,7 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 		return err
 	}
 	r := unmountOrder{Host: inspection.host, Layout: layoutOf(inspection.node), Holder: holder.Mount.Namespace, Mount: id}
-	owner := cmp.Or(holder.Pod.UID, "mount namespace "+holder.Mount.Namespace.String())
+	owner := cmp.Or(holder.In.Pod.UID, "mount namespace "+holder.Mount.Namespace.String())
 	var answer *faults.Outcome
 	err = cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
 		Job: Job.Name, Input: r, Deadline: unmountDeadline, Owner: owner,

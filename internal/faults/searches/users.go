@@ -30,7 +30,7 @@ func UsersBy(i *device.Inspector) func(ctx context.Context, m mountinfo.Mount) (
 			return nil, err
 		}
 		for _, h := range usage.Blockers() {
-			p := leaving.Process{Command: h.Command, Uses: ways[h.Kind], Path: h.Path, Container: h.Container}
+			p := leaving.Process{Command: h.Command, Uses: ways[h.Kind], Path: h.Path, Container: h.In.Container}
 			switch {
 			case h.Kind == devholder.LoopDevice:
 				p.Uses = "a file there is loop device " + h.Path
@@ -39,8 +39,8 @@ func UsersBy(i *device.Inspector) func(ctx context.Context, m mountinfo.Mount) (
 			case len(h.PIDs) > 0:
 				p.PID = h.PIDs[0]
 			}
-			if h.Pod.Name != "" {
-				p.Pod = h.Pod.Namespace + "/" + h.Pod.Name
+			if h.In.Pod.Name != "" {
+				p.Pod = h.In.Pod.Namespace + "/" + h.In.Pod.Name
 			}
 			users = append(users, p)
 		}

@@ -116,8 +116,8 @@ func heldResult(held []*device.Usage) (processor.Result, error) {
 		}
 		results = append(results, fmt.Sprintf("%s is held by %s", c.Name(), strings.Join(holders, "; and by ")))
 		for _, h := range c.HolderInfos {
-			if h.Patch != "" && !slices.Contains(patches, h.Patch) {
-				patches = append(patches, h.Patch)
+			if h.Origin.Patch != "" && !slices.Contains(patches, h.Origin.Patch) {
+				patches = append(patches, h.Origin.Patch)
 			}
 		}
 	}
