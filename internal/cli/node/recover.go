@@ -107,19 +107,15 @@ type recoverOptions struct {
 	change changeOptions
 }
 
-func (o *recoverOptions) validate(args []string) error {
+// runRecover is one recovery. Programs get one object at its end.
+func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 	if err := o.scan.validate(); err != nil {
 		return err
 	}
 	if len(args) > 0 && (len(o.scan.only) > 0 || o.scan.pod != "") {
 		return fmt.Errorf("%q: cannot be with --only or --pod", args)
 	}
-	return o.change.validate()
-}
-
-// runRecover is one recovery. Programs get one object at its end.
-func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
-	if err := o.validate(args); err != nil {
+	if err := o.change.validate(); err != nil {
 		return err
 	}
 	w := cmd.OutOrStdout()

@@ -14,26 +14,22 @@ import (
 
 // findCause goes from the surest cause to the least sure: the kernel's word, the runtime's, and then times alone.
 func (s *exitSearch) findCause() {
-	s.exit.After = s.newestRecord(func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited })
+	if i := slices.IndexFunc(s.containerRecords, func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited }); i >= 0 {
+		s.exit.After = &s.containerRecords[i] // the newest comes first
+	}
 	s.findKill()
 	s.findEnded()
+	mounted := s.question.Mounted
 	switch f := &s.exit; {
 	case f.Kill != nil, f.Before != nil && f.Before.Reason == "OOMKilled":
 		f.Cause = OOMKilled
 	case f.Before != nil:
 		f.Cause = ContainerEnded
-	case s.startedSince():
+	case f.After != nil && !mounted.IsZero() && f.After.Started.After(mounted.Add(clockSkew)) && s.question.includes(f.After.Started, clockSkew):
 		f.Cause = PodReplaced
+		s.addSentence("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
+			"the pod was created again", f.After.Name, shortID(f.After.ID), printable.Time(f.After.Started))
 	}
-}
-
-// newestRecord finds the newest record.
-func (s *exitSearch) newestRecord(wanted func(cri.Container) bool) *cri.Container {
-	i := slices.IndexFunc(s.containerRecords, wanted)
-	if i < 0 {
-		return nil
-	}
-	return &s.containerRecords[i]
 }
 
 // findKill takes the last process of the pod that the kernel killed.
@@ -84,17 +80,6 @@ func (s *exitSearch) findEnded() {
 		text += fmt.Sprintf("; %s has run in its place since %s", shortID(a.ID), printable.Time(a.Started))
 	}
 	s.addSentence("%s", text)
-}
-
-// startedSince reports whether the driver's container is younger than the mount.
-func (s *exitSearch) startedSince() bool {
-	a := s.exit.After
-	if a == nil || s.question.Mounted.IsZero() || !a.Started.After(s.question.Mounted.Add(clockSkew)) || !s.question.includes(a.Started, clockSkew) {
-		return false
-	}
-	s.addSentence("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
-		"the pod was created again", a.Name, shortID(a.ID), printable.Time(a.Started))
-	return true
 }
 
 // addUnknowns names the unknown facts.
