@@ -51,7 +51,7 @@ func (s Screen) Markdown(page string) string {
 			} else if paragraph == "" {
 				indent = line[:len(line)-len(strings.TrimLeft(line, " "))]
 			}
-			paragraph = Join(paragraph, trimmed)
+			paragraph = join(paragraph, trimmed)
 		}
 	}
 	flush()

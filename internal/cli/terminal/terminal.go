@@ -175,8 +175,8 @@ func opens(r rune) bool { return unicode.In(r, unicode.Ps, unicode.Pi) }
 
 func closes(r rune) bool { return unicode.IsPunct(r) && !opens(r) && r != '`' }
 
-// Join puts two lines of a paragraph together: with a blank, unless both are Chinese where they meet.
-func Join(a, b string) string {
+// join puts two lines of a paragraph together: with a blank, unless both are Chinese where they meet.
+func join(a, b string) string {
 	last, _ := utf8.DecodeLastRuneInString(a)
 	first, _ := utf8.DecodeRuneInString(b)
 	if a == "" || of(last) == 2 && of(first) == 2 {

@@ -127,7 +127,7 @@ func TestWrapOfChinese(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, c := range [][3]string{{"挂载", "不响应", "挂载不响应"}, {"挂载", "umount", "挂载 umount"}, {"a", "b", "a b"}, {"", "b", "b"}} {
-		if got := Join(c[0], c[1]); got != c[2] {
+		if got := join(c[0], c[1]); got != c[2] {
 			t.Errorf("%q, want %q", got, c[2])
 		}
 	}
