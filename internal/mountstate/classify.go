@@ -106,36 +106,7 @@ type Facts struct {
 // Classify puts each mount in one class, in the order of the mounts. The classes LeftOver and, for a mount that was found and could
 // not be judged, Unproven come with other looks: see Survey.Account.
 func (f *Facts) Classify(l *kubelet.Layout) []Classified {
-	c := classifier{layout: l, pods: map[string]*podLinks{}, staged: map[string]bool{}, devices: map[string]bool{}}
-	for _, pod := range f.Pods {
-		c.pods[pod.UID] = &podLinks{pod: pod, volumes: map[string]Link{}, subPaths: map[subPathPlace]string{}}
-	}
-	for _, link := range f.Links {
-		of := c.pods[link.PodUID]
-		switch {
-		case of == nil: // only forged facts have links of no pod
-		case link.Kind == SourceLink:
-			for _, point := range link.Points {
-				c.staged[point] = true
-			}
-		case link.Kind == BlockLink:
-			of.block = true
-		case link.Kind == SubPathLink:
-			of.subPaths[subPathPlace{link.Container, link.Index}] = link.Volume
-		case link.Kind == ContainerLink: // it is in the namespace of the container
-		case link.Volume == "":
-			of.claims = true
-			of.wants++
-		default:
-			of.volumes[link.Volume] = link
-		}
-	}
-	all := make([]Classified, len(f.Mounts))
-	for _, m := range f.Mounts {
-		if v, ok := l.ParseVolume(m.Point); ok && !m.Hidden && c.pods[v.PodUID] != nil && c.pods[v.PodUID].volumes[v.Name].FromClaim {
-			c.pods[v.PodUID].has++
-		}
-	}
+	c, all := newClassifier(f, l), make([]Classified, len(f.Mounts))
 	for i, m := range f.Mounts { // those of pods first: their devices show which staging paths are in use
 		all[i] = Classified{Mount: m, Class: Hidden}
 		if rest, ok := mountinfo.Below(l.PodsDir(), m.Point); ok {
@@ -177,6 +148,40 @@ type classifier struct {
 	pods   map[string]*podLinks
 	// staged are the staging paths that pods want, devices those of wanted volumes.
 	staged, devices map[string]bool
+}
+
+// newClassifier sorts the links of the facts by their places, and counts the volumes that are mounted for claims.
+func newClassifier(f *Facts, l *kubelet.Layout) *classifier {
+	c := &classifier{layout: l, pods: map[string]*podLinks{}, staged: map[string]bool{}, devices: map[string]bool{}}
+	for _, pod := range f.Pods {
+		c.pods[pod.UID] = &podLinks{pod: pod, volumes: map[string]Link{}, subPaths: map[subPathPlace]string{}}
+	}
+	for _, link := range f.Links {
+		of := c.pods[link.PodUID]
+		switch {
+		case of == nil: // only forged facts have links of no pod
+		case link.Kind == SourceLink:
+			for _, point := range link.Points {
+				c.staged[point] = true
+			}
+		case link.Kind == BlockLink:
+			of.block = true
+		case link.Kind == SubPathLink:
+			of.subPaths[subPathPlace{link.Container, link.Index}] = link.Volume
+		case link.Kind == ContainerLink: // it is in the namespace of the container
+		case link.Volume == "":
+			of.claims = true
+			of.wants++
+		default:
+			of.volumes[link.Volume] = link
+		}
+	}
+	for _, m := range f.Mounts {
+		if v, ok := l.ParseVolume(m.Point); ok && !m.Hidden && c.pods[v.PodUID] != nil && c.pods[v.PodUID].volumes[v.Name].FromClaim {
+			c.pods[v.PodUID].has++
+		}
+	}
+	return c
 }
 
 // classifyOfPod classifies a mount at the directory of the pods or below. rest is the way from there.
