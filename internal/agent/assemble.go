@@ -63,8 +63,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.runs = newRuns()
 	a.repairs = &filelock.Lock{Path: filepath.Join(a.options.DataRoot, filelock.Repairs)}
 	a.store = &statusStore{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: saveBackoff}
-	a.pods = &nodePods{node: a.options.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
-	a.pods.large = newLargePods()
+	a.pods = &nodePods{node: a.options.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader(), large: newLargePods()}
 	observer, err := a.observer()
 	if err != nil {
 		return err
@@ -75,8 +74,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err := a.newGuard(ctx); err != nil {
 		return err
 	}
-	a.runner, err = a.newRunner(observer)
-	if err != nil {
+	if a.runner, err = a.newRunner(observer); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.runner.Close)
