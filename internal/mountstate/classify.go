@@ -112,15 +112,22 @@ func (f *Facts) Classify(l *kubelet.Layout) []Classified {
 		if rest, ok := mountinfo.Below(l.PodsDir(), m.Point); ok {
 			c.classifyOfPod(&all[i], rest)
 		}
-		if m.Kept {
-			all[i].Class, all[i].Reason = Unproven, reasonKept
-		}
 	}
 	for i, m := range f.Mounts {
 		if _, ok := mountinfo.Below(l.PodsDir(), m.Point); ok || m.Hidden {
 			continue
 		}
 		all[i].Class, all[i].Reason = c.classOfNode(m)
+	}
+	return markKept(all)
+}
+
+// markKept has the hidden mounts that keep their devices be unproven.
+func markKept(all []Classified) []Classified {
+	for i := range all {
+		if all[i].Kept {
+			all[i].Class, all[i].Reason = Unproven, reasonKept
+		}
 	}
 	return all
 }

@@ -107,16 +107,8 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same")
 	case going != "":
 		planned.refuse(fault.PodGoes, "%s", going)
-	case v.Evidence.PlainAt != "" && len(v.Replacement.WrittenToNodeDisk) > 0:
-		planned.refuse(fault.HasData, "%s, and the pod has written to the node's own disk there (%s): stop what writes, keep what is in the directory, "+
-			"empty it, and delete the pod; a new one gets its volume", v.Replacement.NoSourceReason, strings.Join(v.Replacement.WrittenToNodeDisk, ", "))
-	case v.Evidence.PlainAt != "":
-		planned.refuse(fault.NoSource, "%s; a new pod gets its volume", v.Replacement.NoSourceReason)
-	case v.Evidence.Covered != "" && len(v.Replacement.WrittenToNodeDisk) > 0:
-		planned.refuse(fault.HasData, "the pod has written to the hidden directory (%s), and a new pod gets the file system that covers it: stop the program that "+
-			"writes, copy these files with a bind of the device that the directory lies on, and delete the pod", strings.Join(v.Replacement.WrittenToNodeDisk, ", "))
-	case v.Evidence.Covered != "":
-		planned.refuse(fault.NoSource, "the containers of the pod have the hidden directory; a new pod gets the file system that covers it")
+	case v.Evidence.PlainAt != "" || v.Evidence.Covered != "":
+		v.refuseDirectory(&planned)
 	case v.Replacement.Source == nil:
 		planned.refuse(v.noSource(), "%s", v.Replacement.NoSourceReason)
 	case len(v.Replacement.WrittenToNodeDisk) > 0:
@@ -130,6 +122,23 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 		return i.replace(ctx, replaceOrder{Owner: v.Evidence.Pod.UID}, v.Evidence.Mount, v.Evidence.Answer, v.Replacement.Source)
 	}
 	return []plannedAction{planned}
+}
+
+// refuseDirectory says why nothing takes the place of a directory of the node's own disk that the pod has: a new pod gets the volume.
+func (v *Health) refuseDirectory(planned *plannedAction) {
+	written := strings.Join(v.Replacement.WrittenToNodeDisk, ", ")
+	switch {
+	case v.Evidence.PlainAt != "" && written != "":
+		planned.refuse(fault.HasData, "%s, and the pod has written to the node's own disk there (%s): stop what writes, keep what is in the directory, "+
+			"empty it, and delete the pod; a new one gets its volume", v.Replacement.NoSourceReason, written)
+	case v.Evidence.PlainAt != "":
+		planned.refuse(fault.NoSource, "%s; a new pod gets its volume", v.Replacement.NoSourceReason)
+	case v.Evidence.Covered != "" && written != "":
+		planned.refuse(fault.HasData, "the pod has written to the hidden directory (%s), and a new pod gets the file system that covers it: stop the program that "+
+			"writes, copy these files with a bind of the device that the directory lies on, and delete the pod", written)
+	case v.Evidence.Covered != "":
+		planned.refuse(fault.NoSource, "the containers of the pod have the hidden directory; a new pod gets the file system that covers it")
+	}
 }
 
 // goingReason says why nothing is put into a pod that is going: the kubelet unmounts its volumes.
