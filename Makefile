@@ -127,6 +127,13 @@ test-ui: ## Look at the pages with Debian's chromium and axe-core, with pictures
 	@test -e bin/ui/node_modules/axe-core/axe.min.js || npm install --prefix bin/ui --no-save --no-audit --no-fund axe-core@4.11.0
 	cd test/ui && go test -count=1 ./...
 
+.PHONY: test-headlamp
+test-headlamp: ## Build the plugin for Headlamp into bin/headlamp with its npm kit, and check its types; no part of make test
+	@command -v npm >/dev/null || apt-get install -y --no-install-recommends npm
+	@mkdir -p bin/headlamp && cp -R config/integrations/headlamp/. bin/headlamp/
+	@test -d bin/headlamp/node_modules || npm install --prefix bin/headlamp --ignore-scripts --no-audit --no-fund
+	cd bin/headlamp && npm run build && npm run tsc
+
 .PHONY: bench
 bench: ## Measure what has a bound, as ratios within one run
 	@go run ./hack/tier bench
