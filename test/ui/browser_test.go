@@ -205,11 +205,15 @@ func hashOf(changes ...string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestPages looks at each page in both languages and schemes at three widths.
+// longestName is how long a name of Kubernetes may be.
+const longestName = 253
+
+// TestPages looks at each page in both languages and schemes at four widths, up to 4K.
 func TestPages(t *testing.T) {
 	for _, language := range []string{"en", "zh"} {
 		s := newSite(t, language)
-		evil := `<img src=x onerror=alert(1)>` + "\u202e" + strings.Repeat("n", 180)
+		evil := `<img src=x onerror=alert(1)>` + "\u202e"
+		evil += strings.Repeat("n", longestName-len(evil))
 		changes := []string{`boot "b"`, `Unmount mount "/m"`}
 		s.api.change(func() {
 			s.api.faults = []object{mountFault("StaleSubPath", "NextStart", "Safe", "web-0"), mountFault("HungMount", "Now", "Person", evil)}
@@ -219,7 +223,7 @@ func TestPages(t *testing.T) {
 			"nodes": "/nodes", "node": "/node/worker-1", "approve": "/approve", "policies": "/policies", "triggers": "/triggers"} {
 			s.run(t, chromedp.Navigate(s.origin+address), chromedp.WaitVisible("main"))
 			for _, scheme := range []string{"light", "dark"} {
-				for _, width := range []int{400, 2560, 1280} {
+				for _, width := range []int{400, 3840, 2560, 1280} {
 					s.shoot(t, language+"-"+name, scheme, width)
 				}
 				s.checkAccess(t, language+"-"+name+"-"+scheme)

@@ -21,9 +21,9 @@ import (
 // the memory of the server.
 const (
 	faultsOfSpeed = 5000
-	mostComputed  = 300 * time.Millisecond
+	mostComputed  = 150 * time.Millisecond
 	mostPageBytes = 300_000
-	mostMemory    = 80 << 20
+	mostMemory    = 60 << 20
 	openPages     = 10
 )
 
