@@ -8,6 +8,7 @@
 (() => {
   let busy = false;
   let again = false;
+  const note = document.querySelector("#live");
   const name = (d) => (d.closest("section")?.id ?? "") + d.querySelector("summary").textContent;
   const refresh = async () => {
     if (busy) {
@@ -27,6 +28,7 @@
         }
         document.querySelector(part).replaceWith(document.adoptNode(now));
       }
+      note.dataset.version = page.querySelector("#live").dataset.version;
       [...document.querySelectorAll("main a, main button, main summary, main [tabindex]")].find((e) => e.outerHTML === focus)?.focus();
     } catch (error) {
       lost();
@@ -37,7 +39,6 @@
       refresh();
     }
   };
-  const note = document.querySelector("#live");
   const lost = () => {
     note.textContent = "✗ " + note.dataset.lost + " " + new Date().toLocaleTimeString();
   };
@@ -45,17 +46,23 @@
   const channel = new BroadcastChannel("kubediag");
   let listens = false;
   let state = "";
+  let latest = 0;
+  // A number is the version of the server's state: a page that is older is loaded again.
   const show = (message) => {
     if (message === "live") {
       note.textContent = "● " + note.dataset.live;
     } else if (message === "lost") {
       lost();
-    } else if (message === "changed") {
+    } else if (message > note.dataset.version) {
       refresh();
     }
   };
   const report = (message) => {
-    state = message === "changed" ? state : message;
+    if (typeof message === "number") {
+      latest = message;
+    } else {
+      state = message;
+    }
     show(message);
     channel.postMessage(message);
   };
@@ -64,21 +71,15 @@
       show(data);
     } else if (listens) {
       channel.postMessage(state);
+      channel.postMessage(latest);
     }
   };
   channel.postMessage("hello");
   navigator.locks.request("kubediag", () => new Promise(() => {
     listens = true;
-    let missed = performance.now() > 3000; // another page has listened until now
     const events = new EventSource("/events");
-    events.onopen = () => {
-      report("live");
-      if (missed) {
-        report("changed");
-      }
-      missed = true;
-    };
-    events.onmessage = () => report("changed");
+    events.onopen = () => report("live");
+    events.onmessage = ({ data }) => report(Number(data));
     events.onerror = () => report("lost");
   }));
 })();

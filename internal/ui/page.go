@@ -53,6 +53,8 @@ type Page struct {
 	Sections []Section
 	// Menu leads to the other pages of a server.
 	Menu []MenuItem
+	// Version counts the changes that the server has reported before the page was made, so that the page knows if it has missed one.
+	Version int
 	// Token is in the forms of a page that is served; empty: the page is a file, without forms and links to other pages.
 	Token string
 }

@@ -138,10 +138,11 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
 	stream := http.NewResponseController(w)
 	send := func(kind string, o object) { _ = json.NewEncoder(w).Encode(object{"type": kind, "object": o}) } // the client may have gone
 	list := func() []object {
+		parts := strings.Split(r.URL.Path, "/")
 		if strings.HasSuffix(r.URL.Path, "/mountfaults") {
-			return a.faults
+			return inNamespace(parts, a.faults)
 		}
-		return a.diagnoses
+		return inNamespace(parts, a.diagnoses)
 	}
 	known := byUID(list())
 	w.WriteHeader(http.StatusOK)

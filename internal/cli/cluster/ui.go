@@ -152,6 +152,7 @@ type pageServer struct {
 
 	mu      sync.Mutex
 	changed chan struct{}          // is closed when something changes
+	version int                    // counts the changes that were reported
 	last    *statusReport          // the last one that was complete
 	shared  map[string]*sharedPage // by address, while a browser waits for it
 }
@@ -253,6 +254,7 @@ func (p *sharedPage) makePage(asked time.Time, do func() (made madePage, ok bool
 
 // makePage makes a page, or its error as one.
 func (s *pageServer) makePage(r *http.Request, page func(*http.Request) (ui.Page, error)) madePage {
+	version, _ := s.reported() // before the state is read
 	p, err := page(r)
 	status := http.StatusOK
 	if err != nil {
@@ -265,6 +267,7 @@ func (s *pageServer) makePage(r *http.Request, page func(*http.Request) (ui.Page
 		}
 		p = ui.Page{Title: "kubediag", Made: time.Now(), State: ui.Warn, Verdict: err.Error()}
 	}
+	p.Version = version
 	p.Language, p.Token, p.Menu = s.options.status.language, s.form, s.menu(r.URL.Path)
 	var b bytes.Buffer
 	if err := ui.Write(&b, p); err != nil {
@@ -293,24 +296,31 @@ func (s *pageServer) act(w http.ResponseWriter, r *http.Request, do func(*http.R
 	http.Redirect(w, r, path.Join("/diagnosis", d.Namespace, d.Name), http.StatusSeeOther)
 }
 
-// serveEvents sends an event for each change, and a comment at each interval of keepAlive, so that the connection stays.
+// reported is the number of changes that were reported, and is closed by the next one.
+func (s *pageServer) reported() (version int, next <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version, s.changed
+}
+
+// serveEvents sends the version of the state, at first and after each change: a page that was made before has missed one. It sends a comment
+// at each interval of keepAlive, so that the connection stays.
 func (s *pageServer) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(w)
 	ticker := time.NewTicker(keepAlive)
 	defer ticker.Stop()
-	for line := ": hello\n\n"; ; {
+	version, changed := s.reported()
+	for line := fmt.Sprintf("data: %d\n\n", version); ; {
 		if _, err := w.Write([]byte(line)); err != nil || stream.Flush() != nil {
 			return
 		}
-		s.mu.Lock()
-		changed := s.changed
-		s.mu.Unlock()
 		select {
 		case <-r.Context().Done():
 			return
 		case <-changed:
-			line = "data: changed\n\n"
+			version, changed = s.reported()
+			line = fmt.Sprintf("data: %d\n\n", version)
 		case <-ticker.C:
 			line = ": still here\n\n"
 		}
@@ -331,6 +341,7 @@ func (s *pageServer) reportChanges(ctx context.Context, changes <-chan struct{})
 		s.mu.Lock()
 		close(s.changed)
 		s.changed = make(chan struct{})
+		s.version++
 		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
