@@ -53,20 +53,15 @@ func leaveSpaces(args []string, ready func(string)) error {
 // TestSpacesWithoutProcesses: any user who has /dev/fuse may leave thousands of mount namespaces in which no process is. An inspection goes over all
 // namespaces of the machine a few times, and not once for each of them.
 func TestSpacesWithoutProcesses(t *testing.T) {
+	kerneltest.Needs(t, sys.HasNamespaceWalk)
+	kerneltest.Needs(t, sys.HasNamespaceID)
 	const left, most = 100, 20
 	s := newScene(t, deepDir)
-	c := s.startContainer()
 	kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "leave-spaces", t.TempDir(), strconv.Itoa(left))
-	s.server.Kill()
-	s.remount("new")
 	walks := mountns.CountWalks()
 	_, err := s.i.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	if n := walks(); n > most {
 		t.Errorf("%d walks over the namespaces of the machine, want %d at the most", n, most)
-	}
-	s.repairVolume()
-	if read := readInContainer(c.PID, "data/data"); read != "new" {
-		t.Errorf("the container reads %q", read)
 	}
 }
