@@ -96,7 +96,11 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair
 	}
 	if len(plan.Actions) == 0 {
 		plan.NotApplicable = reason
-		if len(report.Stale()) == 0 {
+		switch why := unprovenAbsence(report); {
+		case len(report.Stale()) > 0:
+		case why != "":
+			plan.NotApplicable = fmt.Sprintf("%s, as far as could be seen: %s", reason, why)
+		default:
 			plan.Gone = []fault.Absence{{Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: pod.Namespace, Name: pod.Name}}}
 		}
 		return plan, nil
@@ -107,6 +111,16 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair
 	}
 	err = plan.SaveState(m)
 	return plan, err
+}
+
+// unprovenAbsence says which bind could not be judged, or not by itself, and so may be stale; empty: none.
+func unprovenAbsence(report *subpath.Report) (why string) {
+	for _, b := range report.Binds {
+		if b.Verdict == subpath.Unproven || b.Verdict == subpath.OfVolume {
+			return fmt.Sprintf("the subPath bind at %q: %s", b.State.Point, b.Reason)
+		}
+	}
+	return ""
 }
 
 // leftReason says why nothing is done about binds that are left to the kubelet.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/processor"
@@ -85,5 +86,20 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("results (-want +got), %v:\n%s", err, diff)
+	}
+}
+
+// TestAbsenceIsProven: a fault is gone only if each bind was judged, and by itself.
+func TestAbsenceIsProven(t *testing.T) {
+	t.Parallel()
+	for verdict, want := range map[subpath.Verdict]bool{
+		subpath.Alive: true, subpath.SourceGone: true, subpath.WrongSource: true, subpath.Unproven: false, subpath.OfVolume: false,
+	} {
+		bind := subpath.Bind{Verdict: verdict, Reason: "its file system is silent"}
+		bind.State.Point = "/p/0"
+		why := unprovenAbsence(&subpath.Report{Binds: []subpath.Bind{{Verdict: subpath.Alive}, bind}})
+		if (why == "") != want || why != "" && (!strings.Contains(why, `"/p/0"`) || !strings.Contains(why, bind.Reason)) {
+			t.Errorf("%s: %q", verdict, why)
+		}
 	}
 }
