@@ -160,7 +160,7 @@ func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 	l := usage.Coverage
 	u := deviceUse{Busy: usage.Busy, Holders: []useHolder{}, Hidden: append([]string{}, usage.Hidden...), Looked: holderCoverage{
 		namespaceCoverage: newLookedThrough(l.Mounts), processCoverage: processCoverage{
-			l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.Unnamed,
+			l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.SilentLoops, l.Unnamed,
 		},
 	}}
 	d := usage.Device
@@ -290,6 +290,8 @@ type processCoverage struct {
 	// Unplaced counts overlays with a layer that could not be found.
 	Unplaced int `json:"unplaced"`
 	Loops    int `json:"loops"`
+	// SilentLoops counts loop devices whose file could not be placed, because its file system does not answer.
+	SilentLoops int `json:"silentLoops,omitempty"`
 	// Unnamed counts holders beyond the most that are named.
 	Unnamed int `json:"unnamed"`
 }
@@ -309,6 +311,9 @@ func (l holderCoverage) coverageText() string {
 	var left []string // processes that could not be read
 	if l.Locked > 0 && !l.mayHideHolder() {
 		left = append(left, countProcesses(l.Locked)+" that may not be looked into")
+	}
+	if l.SilentLoops > 0 {
+		left = append(left, verb.Count(l.SilentLoops, "loop device")+" over a file that does not answer")
 	}
 	if l.Stuck > 0 {
 		left = append(left, countProcesses(l.Stuck)+" that did not answer")

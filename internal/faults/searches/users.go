@@ -44,8 +44,12 @@ func UsersBy(i *device.Inspector) func(ctx context.Context, m mountinfo.Mount) (
 			}
 			users = append(users, p)
 		}
-		if n := usage.Coverage.Unanswered + usage.Coverage.Denied; n > 0 && len(users) == 0 {
-			err = fmt.Errorf("%d processes could not be looked into", n)
+		switch c := usage.Coverage; {
+		case len(users) > 0:
+		case c.Unanswered+c.Denied > 0:
+			err = fmt.Errorf("%d processes could not be looked into", c.Unanswered+c.Denied)
+		case c.SilentLoops > 0:
+			err = fmt.Errorf("the files of %d loop devices could not be asked", c.SilentLoops)
 		}
 		return users, err
 	}

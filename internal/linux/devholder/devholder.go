@@ -109,6 +109,8 @@ type Coverage struct {
 	// Overlays and Loops are how many of either were inspected. Unplaced counts overlays with a layer for which the
 	// search was impossible.
 	Overlays, Unplaced, Loops int
+	// SilentLoops counts loop devices whose file could not be placed, because its file system does not answer.
+	SilentLoops int
 }
 
 // String says it in one line.
@@ -128,10 +130,20 @@ func (l Coverage) String() string {
 	if l.Unread > 0 {
 		parts = append(parts, "not all descriptors of "+countProcesses(l.Unread)+" that have very many")
 	}
+	if l.SilentLoops > 0 {
+		parts = append(parts, countSilentLoops(l.SilentLoops))
+	}
 	if l.Unanswered > 0 {
 		parts = append(parts, countProcesses(l.Unanswered)+" did not answer")
 	}
 	return strings.Join(parts, ", ")
+}
+
+func countSilentLoops(loops int) string {
+	if loops == 1 {
+		return "1 loop device over a file that does not answer"
+	}
+	return fmt.Sprintf("%d loop devices over files that do not answer", loops)
 }
 
 func countProcesses(processes int) string {

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/holders"
+	"kubediag.org/kubediag/test/loopback"
 )
 
 // fileSystems mount a file system that is on no device at a directory of the test's namespace.
@@ -175,6 +178,45 @@ func usersOf(t *testing.T, f *Finder, d blockdev.Device) []Holder {
 		t.Fatalf("found %+v, busy %t, file systems %v", r.Holders, r.Busy, r.FileSystems)
 	}
 	return slices.DeleteFunc(r.Holders, func(h Holder) bool { return h.Kind == Mount })
+}
+
+// TestLoopOnAFileSystemThatIsSilent has a loop device over a file of a FUSE file system whose server is gone, or stopped. The device says nothing of its
+// file then, and the path of the file shows where it is, unless another mount that may be silent hides it.
+func TestLoopOnAFileSystemThatIsSilent(t *testing.T) {
+	signal := func(server *kerneltest.Actor, name string) {
+		_ = exec.Command("kill", "-"+name, strconv.Itoa(server.PID)).Run() // it may have ended
+	}
+	for name, silence := range map[string]func(server *kerneltest.Actor){
+		"gone":    (*kerneltest.Actor).End,
+		"stopped": func(server *kerneltest.Actor) { signal(server, "STOP") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			server := kerneltest.FUSE(t, dir)
+			file := filepath.Join(dir, "zeros")
+			node := loopback.Attach(t, file, "--read-only")
+			t.Cleanup(func() { loopback.Detach(t, node, file) })
+			silence(server)
+			t.Cleanup(func() { signal(server, "CONT") })
+			f := &Finder{WithProcesses: true}
+			d, err := f.DeviceOf(mountAt(t, dir))
+			must(t, err)
+			found := usersOf(t, f, d)
+			if len(found) != 1 || found[0].Kind != LoopDevice || found[0].Path != node || found[0].File != file || !strings.Contains(found[0].Detail, "by the path of the file") {
+				t.Errorf("users %+v, want %s", found, node)
+			}
+			if name == "stopped" { // nothing can be mounted there, which would wait
+				return
+			}
+			kerneltest.FUSE(t, dir)
+			r, err := f.Find(t.Context(), d)
+			must(t, err)
+			if slices.ContainsFunc(r.Holders, func(h Holder) bool { return h.Kind == LoopDevice }) || r.Coverage.SilentLoops == 0 ||
+				!strings.Contains(r.Coverage.String(), "that do") && !strings.Contains(r.Coverage.String(), "that does") {
+				t.Errorf("below another mount: %+v, %s", r.Holders, r.Coverage)
+			}
+		})
+	}
 }
 
 // TestFileSystemWithoutAMount has one live on after a lazy unmount until its last file is closed. Its number may be another's then; one

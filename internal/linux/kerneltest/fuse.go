@@ -16,7 +16,7 @@ import (
 )
 
 // FUSE mounts a file system at dir, in the test's namespace, and returns the process that serves it. In it, "dir" is a
-// directory; "moving" is another directory at every lookup, as after a server that lost its state; a lookup of "hang"
+// directory, and "zeros" a file; "moving" is another directory at every lookup, as after a server that lost its state; a lookup of "hang"
 // never ends. Neither does a write to the file "stuck", nor to close it. A lookup of "mute" fails, and no later request
 // ends. The mount goes with the test, not with the process.
 func FUSE(t testing.TB, dir string) *Actor {
@@ -115,8 +115,12 @@ func (s *fuseServer) answer() error {
 		return nil
 	}
 	switch in.Opcode {
-	case fuseForget, fuseBatchForget, fuseInterrupt, fuseWrite, fuseFlush:
+	case fuseForget, fuseBatchForget, fuseInterrupt, fuseWrite:
 		return nil
+	case fuseFlush:
+		if in.Node == stuckNode {
+			return nil
+		}
 	case fuseInit:
 		return s.reply(in, 0, [16]uint32{7, 31, 0, 0, 0, 64 << 10})
 	case fuseGetattr:
@@ -125,7 +129,7 @@ func (s *fuseServer) answer() error {
 		name, _, _ := bytes.Cut(body, []byte{0})
 		return s.lookup(in, string(name))
 	case fuseRead:
-		return s.reply(in, 0, make([]byte, min(binary.NativeEndian.Uint32(body[16:]), stuckSize)))
+		return s.reply(in, 0, make([]byte, min(binary.NativeEndian.Uint32(body[16:]), fileSize)))
 	case fuseOpen, fuseOpendir:
 		return s.reply(in, 0, [2]uint64{})
 	case fuseStatfs:
@@ -148,6 +152,8 @@ func (s *fuseServer) lookup(in fuseInHeader, name string) error {
 		node = s.next
 	case "stuck":
 		node = stuckNode
+	case "zeros":
+		node = zerosNode
 	case "hang":
 		return nil
 	default:
@@ -157,15 +163,16 @@ func (s *fuseServer) lookup(in fuseInHeader, name string) error {
 	return s.reply(in, 0, [5]uint64{node}, attrOf(node))
 }
 
-// The file "stuck".
+// The files "stuck" and "zeros".
 const (
 	stuckNode = 3
-	stuckSize = 4096
+	zerosNode = 4
+	fileSize  = 4096
 )
 
 func attrOf(node uint64) fuseAttr {
-	if node == stuckNode {
-		return fuseAttr{Ino: node, Size: stuckSize, Mode: 0o100644, Nlink: 1}
+	if node == stuckNode || node == zerosNode {
+		return fuseAttr{Ino: node, Size: fileSize, Mode: 0o100644, Nlink: 1}
 	}
 	return fuseAttr{Ino: node, Mode: 0o40755, Nlink: 2}
 }
