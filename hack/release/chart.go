@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/config/policy"
 )
 
 // chartDir is the folder of the Helm chart.
@@ -171,7 +173,8 @@ func (r *release) addMonitoring() error {
 	return err
 }
 
-// addManifest adds install.yaml, which is config/default with the images of the release.
+// addManifest adds install.yaml, which is config/default with the images of the release, and policies.yaml, the policies that doctor
+// recommends. API servers before 1.30 know no policies.
 func (r *release) addManifest() error {
 	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "config/default")
 	if err != nil {
@@ -191,6 +194,15 @@ func (r *release) addManifest() error {
 		text = []byte(before + want + after)
 	}
 	r.add("install.yaml", text)
+	var policies []string
+	for _, name := range []string{"agent-node.yaml", "diagnosis-rights.yaml"} {
+		text, err := policy.Files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		policies = append(policies, string(text))
+	}
+	r.add("policies.yaml", []byte(strings.Join(policies, "---\n")))
 	return nil
 }
 
@@ -225,7 +237,7 @@ func (o options) installation() string {
 	return fmt.Sprintf("## Install\n\nIn the folder with the files of this release. %s\n\n```sh\n"+
 		"ctr -n k8s.io images import kubediag-manager-%[2]s.oci.tar\nctr -n k8s.io images import kubediag-agent-%[2]s.oci.tar\n```\n\n"+
 		"Then, with the archive of your own machine for the plugin:\n\n```sh\nsha256sum --check --quiet SHA256SUMS\nkubectl apply -f install.yaml\n"+
-		"kubectl -n kubediag rollout status daemonset/kubediag-agent\ntar -xzf kubectl-kubediag-linux-amd64.tar.gz kubectl-kubediag\n"+
+		"kubectl -n kubediag rollout status deployment/kubediag-manager\nkubectl -n kubediag rollout status daemonset/kubediag-agent\ntar -xzf kubectl-kubediag-linux-amd64.tar.gz kubectl-kubediag\n"+
 		"sudo install kubectl-kubediag /usr/local/bin/\nkubectl kubediag doctor\nkubectl kubediag faults -A\n```\n\n"+
 		"`kubectl kubediag run pod/NAME` prints a plan, asks, repairs exactly that plan, and proves it.\n", where, o.version)
 }

@@ -147,6 +147,10 @@ func TestRelease(t *testing.T) {
 	t.Run("manifest", func(t *testing.T) {
 		for name, o := range map[string]options{"registry.example.org/k": first, "localhost/kubediag": plain} {
 			text, notes := string(readRelease(t, o, "install.yaml")), string(readRelease(t, o, "RELEASE_NOTES.md"))
+			if policies := string(readRelease(t, o, "policies.yaml")); !strings.Contains(policies, "\n  name: kubediag-agent-node\n") ||
+				!strings.Contains(policies, "\n---\n") || !strings.Contains(policies, "\n  name: kubediag-diagnosis-rights\n") {
+				t.Errorf("policies.yaml lacks a policy:\n%s", policies)
+			}
 			if want := "\nctr -n k8s.io images import kubediag-agent-v9.8.7.oci.tar\n"; !strings.Contains(notes, want) || !strings.Contains(notes, "\n## Changes\n\n") {
 				t.Errorf("RELEASE_NOTES.md has no %q, or no changes", want)
 			}

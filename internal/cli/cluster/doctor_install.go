@@ -22,7 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/manifests"
 )
 
-const applyDefault = "kubectl apply -k config/default"
+const applyDefault = "kubectl apply -k config/default, or -f install.yaml of a release"
 
 // crdDefinition has the fields of a CustomResourceDefinition that are compared.
 type crdDefinition struct {
@@ -143,7 +143,7 @@ func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResul
 		results = append(results, warnResult("kubectl get operationset "+s.Name+" -o yaml", "OperationSet %s is not ready: %s", s.Name, why))
 	}
 	if !auto {
-		results = append(results, failResult("the manager installs it: look at the manager",
+		results = append(results, failResult("the manager installs it in the first seconds after its start: ask again; if it stays missing, look at the manager",
 			"OperationSet %s is missing: Diagnoses that name no OperationSet use it", v1.DefaultOperationSet))
 	}
 	if ready > 0 {

@@ -65,7 +65,7 @@ func (k *installationCheck) applyPolicies(names []string) string {
 		}
 	}
 	if k.helm == nil {
-		return "kubectl apply " + strings.Join(files, " ")
+		return "kubectl apply " + strings.Join(files, " ") + ", or -f policies.yaml of a release"
 	}
 	return fmt.Sprintf("helm upgrade %s charts/kubediag --namespace %s --reset-then-reuse-values --set %s", fault.Quote(k.helm.name),
 		fault.Quote(k.helm.namespace), strings.Join(values, ","))

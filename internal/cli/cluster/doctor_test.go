@@ -31,10 +31,11 @@ func TestPolicyAdvice(t *testing.T) {
 	if err != nil || len(all) < 2 {
 		t.Fatalf("%d policies, %v", len(all), err)
 	}
+	const release = ", or -f policies.yaml of a release"
 	var names []string
 	for _, p := range all {
 		names = append(names, p.Name)
-		if got := (&installationCheck{}).applyPolicies([]string{p.Name}); got != "kubectl apply -f config/policy/agent-node.yaml" && got != "kubectl apply -f config/policy/diagnosis-rights.yaml" {
+		if got := (&installationCheck{}).applyPolicies([]string{p.Name}); got != "kubectl apply -f config/policy/agent-node.yaml"+release && got != "kubectl apply -f config/policy/diagnosis-rights.yaml"+release {
 			t.Errorf("%s: %q", p.Name, got)
 		}
 	}
@@ -45,11 +46,11 @@ func TestPolicyAdvice(t *testing.T) {
 		names []string
 		want  string
 	}{
-		"all":        {nil, names, "kubectl apply -f config/policy/agent-node.yaml -f config/policy/diagnosis-rights.yaml"},
-		"one":        {nil, []string{"kubediag-agent-node"}, "kubectl apply -f config/policy/agent-node.yaml"},
+		"all":        {nil, names, "kubectl apply -f config/policy/agent-node.yaml -f config/policy/diagnosis-rights.yaml" + release},
+		"one":        {nil, []string{"kubediag-agent-node"}, "kubectl apply -f config/policy/agent-node.yaml" + release},
 		"Helm":       {helm, names, "helm upgrade kd charts/kubediag --namespace ops --reset-then-reuse-values --set policies.agentNode=true,policies.diagnosisRights=true"},
 		"Helm, one":  {helm, []string{"kubediag-trigger-rights"}, "helm upgrade kd charts/kubediag --namespace ops --reset-then-reuse-values --set policies.diagnosisRights=true"},
-		"not Helm's": {helmReleaseOf(&metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "flux"}}), names[:1], "kubectl apply -f config/policy/agent-node.yaml"},
+		"not Helm's": {helmReleaseOf(&metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "flux"}}), names[:1], "kubectl apply -f config/policy/agent-node.yaml" + release},
 	} {
 		if got := (&installationCheck{helm: tc.helm}).applyPolicies(tc.names); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
@@ -84,7 +85,7 @@ func TestDoctorWithoutInstallation(t *testing.T) {
 	cmd.SetContext(t.Context())
 	err = (&installationCheck{api: c, home: defaultHome, out: new(verb.Format)}).runDoctor(cmd)
 	const want = "FAIL  kubediag is not installed: the API server has none of its 7 CustomResourceDefinitions\n" +
-		"      -> kubectl apply -k config/default, or helm install: see docs/install.md\nOK    API server v1.36.3\n"
+		"      -> kubectl apply -k config/default, or -f install.yaml of a release, or helm install: see docs/install.md\nOK    API server v1.36.3\n"
 	if out.String() != want || !errors.Is(err, verb.ErrFaults) {
 		t.Errorf("%v, got\n%s\nwant\n%s", err, &out, want)
 	}
