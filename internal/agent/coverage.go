@@ -75,7 +75,7 @@ func (c *coverage) Start(ctx context.Context) error {
 			return nil
 		case <-next:
 		}
-		if c.update(ctx) {
+		if c.lookOnce(ctx) {
 			again, next = coverageAgain, time.After(coverageEvery)
 			continue
 		}
@@ -84,8 +84,8 @@ func (c *coverage) Start(ctx context.Context) error {
 	}
 }
 
-// update looks once, and reports whether that has judged everything. A place counts if two looks in a row could not judge it.
-func (c *coverage) update(ctx context.Context) (all bool) {
+// lookOnce looks, and reports whether that has judged everything. A place counts if two looks in a row could not judge it.
+func (c *coverage) lookOnce(ctx context.Context) (all bool) {
 	ctx, cancel := context.WithTimeout(ctx, coverageTimeout)
 	defer cancel()
 	survey, err := c.look(ctx)

@@ -66,8 +66,8 @@ var leadingFile = template.Must(template.New("start").Parse(`<!doctype html>
 </html>
 `))
 
-// writeFile writes the file, and returns its path. The caller removes its directory.
-func (d desktop) writeFile(address string) (string, error) {
+// writeRedirect writes the file, and returns its path. The caller removes its directory.
+func (d desktop) writeRedirect(address string) (string, error) {
 	parent := d.getenv("XDG_RUNTIME_DIR")
 	if parent == "" {
 		var err error
@@ -110,7 +110,7 @@ func Open(address string) (remove func(), err error) {
 
 // openWith has a command open a file that leads to the address.
 func (d desktop) openWith(command []string, address string) (remove func(), err error) {
-	name, err := d.writeFile(address)
+	name, err := d.writeRedirect(address)
 	if err != nil {
 		return nil, fmt.Errorf("write page for the browser: %w", err)
 	}

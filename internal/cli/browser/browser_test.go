@@ -60,7 +60,7 @@ func TestBrowserGetsAFile(t *testing.T) {
 	}
 	d := desktopOf("linux", map[string]string{"DISPLAY": ":0", "XDG_RUNTIME_DIR": dir}, "xdg-open")
 	const address = "http://127.0.0.1:7070/pod/shop/web-0?token=SECRET"
-	name, err := d.writeFile(address)
+	name, err := d.writeRedirect(address)
 	if err != nil {
 		t.Fatal(err)
 	}

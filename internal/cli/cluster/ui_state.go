@@ -28,12 +28,12 @@ type followedList[O ctrlclient.Object] struct {
 }
 
 // follow fills the list until ctx ends, or until the API server says that the user may not watch. It calls changed after each change.
-func (l *followedList[O]) follow(ctx context.Context, server ctrlclient.WithWatch, newList func() ctrlclient.ObjectList, changed func()) {
+func (l *followedList[O]) followList(ctx context.Context, server ctrlclient.WithWatch, newList func() ctrlclient.ObjectList, changed func()) {
 	answer := sync.OnceFunc(func() { close(l.answered) })
 	w := &objectWatcher{
 		server: server, newList: newList, options: []ctrlclient.ListOption{ctrlclient.InNamespace(l.namespace)}, reduce: reduceForPage,
 		listed: func() {
-			l.update(func() { l.complete = true })
+			l.locked(func() { l.complete = true })
 			answer()
 			changed()
 		},
@@ -44,19 +44,19 @@ func (l *followedList[O]) follow(ctx context.Context, server ctrlclient.WithWatc
 	}
 	_ = w.followChanges(ctx, func(now objectChange) error { // the page has the error of a right
 		if o, ok := now.object.(O); ok && now.kind == watch.Deleted {
-			l.update(func() { delete(l.byUID, o.GetUID()) })
+			l.locked(func() { delete(l.byUID, o.GetUID()) })
 		} else if ok {
-			l.update(func() { l.byUID[o.GetUID()] = o })
+			l.locked(func() { l.byUID[o.GetUID()] = o })
 		}
 		changed()
 		return nil
 	})
-	l.update(func() { l.complete, l.byUID = false, nil })
+	l.locked(func() { l.complete, l.byUID = false, nil })
 	answer()
 	changed()
 }
 
-func (l *followedList[O]) update(do func()) {
+func (l *followedList[O]) locked(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	do()
@@ -68,7 +68,7 @@ func (l *followedList[O]) items(ctx context.Context) (all []O, complete bool) {
 	case <-ctx.Done():
 	case <-l.answered:
 	}
-	l.update(func() { all, complete = slices.Collect(maps.Values(l.byUID)), l.complete })
+	l.locked(func() { all, complete = slices.Collect(maps.Values(l.byUID)), l.complete })
 	return all, complete
 }
 
@@ -89,11 +89,11 @@ func followState(ctx context.Context, c *client, namespace, home string, changed
 	}
 	l := &followedList[*v1.MountFault]{namespace: namespace, answered: make(chan struct{}), byUID: map[types.UID]*v1.MountFault{}}
 	s.faultLists = append(s.faultLists, l)
-	go l.follow(ctx, c.server, func() ctrlclient.ObjectList { return &v1.MountFaultList{} }, changed)
+	go l.followList(ctx, c.server, func() ctrlclient.ObjectList { return &v1.MountFaultList{} }, changed)
 	for _, place := range places {
 		l := &followedList[*v1.Diagnosis]{namespace: place, answered: make(chan struct{}), byUID: map[types.UID]*v1.Diagnosis{}}
 		s.diagnosisLists = append(s.diagnosisLists, l)
-		go l.follow(ctx, c.server, func() ctrlclient.ObjectList { return &v1.DiagnosisList{} }, changed)
+		go l.followList(ctx, c.server, func() ctrlclient.ObjectList { return &v1.DiagnosisList{} }, changed)
 	}
 	return s
 }

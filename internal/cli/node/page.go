@@ -24,8 +24,8 @@ type scanPages struct {
 	language ui.Language
 }
 
-// pages are for people with a browser, in a language.
-func (v scanView) pages(language ui.Language) scanPages {
+// asPages are for people with a browser, in a language.
+func (v scanView) asPages(language ui.Language) scanPages {
 	v.Screen = terminal.Screen{} // no line is cut
 	return scanPages{v, language}
 }

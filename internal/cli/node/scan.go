@@ -166,7 +166,7 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 		if o.from == "" {
 			saveLastScan(report, o.keptFlags())
 		}
-		err = ui.Write(output, o.newView(output, report).pages(o.language).reportPage())
+		err = ui.Write(output, o.newView(output, report).asPages(o.language).reportPage())
 	case o.from != "":
 		err = verb.Write(output, bundleHeading(report.Node, report.Time)+o.newView(output, report).reportText())
 	default:

@@ -66,7 +66,7 @@ func NewShowCommand(proc string) *cobra.Command {
 		case verb.JSON:
 			return render.WriteJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
 		case verb.HTML:
-			return ui.Write(w, view.pages(o.language).reviewPage(r, time.Now()))
+			return ui.Write(w, view.asPages(o.language).reviewPage(r, time.Now()))
 		}
 		return verb.Write(w, r.reviewText(view, time.Now()))
 	})

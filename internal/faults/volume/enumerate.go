@@ -239,7 +239,7 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 // hostPathVolume is a hostPath on a mount that may hang or fail; nil if it lies on none.
 func (e *enumerator) hostPathVolume(pod *corev1.Pod, spec corev1.Volume) *Volume {
 	name := path.Clean(spec.HostPath.Path)
-	point := e.host.resolve(name)
+	point := e.host.resolveLinks(name)
 	m, ok := e.host.table.On(point)
 	if !ok || !mountns.MayFail(m.Major, m.FSType) || m.Point == "/" {
 		return nil

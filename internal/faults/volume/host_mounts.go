@@ -93,9 +93,9 @@ func (h *hostMounts) coveredDir(m mountinfo.Mount) (disk device, dir string, ok 
 // maxFollowed bounds the symbolic links that are followed in one path.
 const maxFollowed = 40
 
-// resolve follows the symbolic links on the way of a path, up to the first mount that may hang: that is not asked. It is called inside the kubelet's
+// resolveLinks follows the symbolic links on the way of a path, up to the first mount that may hang: that is not asked. It is called inside the kubelet's
 // namespace.
-func (h *hostMounts) resolve(name string) string {
+func (h *hostMounts) resolveLinks(name string) string {
 	fd, err := mountns.View{}.Lookup(name)
 	if err == nil {
 		_ = fd.Close() // nothing was written

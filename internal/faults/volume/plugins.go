@@ -23,8 +23,8 @@ import (
 // pluginFaults are the faults of such a mount. A deleted directory hurts only the pods that have it.
 var pluginFaults = []fault.Code{fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.VolumeIOError}
 
-// waiting is a volume that a pod waits for, by its staging path.
-type waiting struct {
+// waitingVolume is a volume that a pod waits for, by its staging path.
+type waitingVolume struct {
 	pod    fault.Pod
 	volume string
 }
@@ -41,7 +41,7 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 		}
 		claimed[deviceOf(staging.Mount.Mount)] = true
 		if v.Verdict.Code == "" && v.Verdict.UnknownReason == "" {
-			e.notePlugin(staging.Mount.Mount, v.Evidence.StagingAnswer, waiting{v.Evidence.Pod, v.Evidence.Name})
+			e.notePlugin(staging.Mount.Mount, v.Evidence.StagingAnswer, waitingVolume{v.Evidence.Pod, v.Evidence.Name})
 		}
 	}
 	var points []string
@@ -77,7 +77,7 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 }
 
 // notePlugin lists a driver's mount as not judged if its answer is that of a fault.
-func (e *enumerator) notePlugin(m mountinfo.Mount, a probe.Answer, of waiting) {
+func (e *enumerator) notePlugin(m mountinfo.Mount, a probe.Answer, of waitingVolume) {
 	if v := judgeMount(a, false, m, deviceHealth(m)); slices.Contains(pluginFaults, v.Code) {
 		e.seen.Unknown.AddPlace(mountstate.Place{Pod: of.pod, Volume: of.volume, Point: m.Point, Reason: fmt.Sprintf(
 			"a mount of a driver is broken (%s): %s; until the driver mounts it again, or it is unmounted, no pod gets a volume from there", v.Code, v.Reason())})
@@ -85,7 +85,7 @@ func (e *enumerator) notePlugin(m mountinfo.Mount, a probe.Answer, of waiting) {
 }
 
 // waitingFor are the volumes that are recorded and not mounted, by the staging paths that their records name.
-func (e *enumerator) waitingFor(ctx context.Context) (map[string]waiting, error) {
+func (e *enumerator) waitingFor(ctx context.Context) (map[string]waitingVolume, error) {
 	uids := e.scope.PodUIDs
 	if len(uids) == 0 {
 		var err error
@@ -93,7 +93,7 @@ func (e *enumerator) waitingFor(ctx context.Context) (map[string]waiting, error)
 			return nil, err
 		}
 	}
-	waits := map[string]waiting{}
+	waits := map[string]waitingVolume{}
 	err := e.host.node.Do(ctx, func() error {
 		for _, uid := range uids {
 			places, err := e.host.node.PodVolumes(uid)
@@ -110,7 +110,7 @@ func (e *enumerator) waitingFor(ctx context.Context) (map[string]waiting, error)
 }
 
 // addWaiting adds the volume at a place. It is called inside the kubelet's namespace.
-func (e *enumerator) addWaiting(to map[string]waiting, place kubelet.Volume) {
+func (e *enumerator) addWaiting(to map[string]waitingVolume, place kubelet.Volume) {
 	point := e.host.node.VolumePoint(place)
 	if _, mounted := e.host.visibleMounts[point]; mounted || place.Plugin != kubelet.CSIPlugin || place.Block || !e.scope.Includes(place.PodUID, place.Name) {
 		return
@@ -120,6 +120,6 @@ func (e *enumerator) addWaiting(to map[string]waiting, place kubelet.Volume) {
 		return
 	}
 	for _, staging := range e.host.node.StagingPoints(record.Driver, record.Handle, record.PersistentVolume) {
-		to[staging] = waiting{e.faultPod(place.PodUID), place.Name}
+		to[staging] = waitingVolume{e.faultPod(place.PodUID), place.Name}
 	}
 }

@@ -151,7 +151,7 @@ func (e *enumerator) userOf(uid string, v *Health) string {
 	var paths []string
 	for _, spec := range pod.Spec.Volumes {
 		if spec.HostPath != nil {
-			paths = append(paths, e.host.resolve(path.Clean(spec.HostPath.Path)))
+			paths = append(paths, e.host.resolveLinks(path.Clean(spec.HostPath.Path)))
 		}
 	}
 	places, err := e.host.node.PodVolumes(uid)
