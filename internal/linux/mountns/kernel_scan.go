@@ -59,7 +59,7 @@ func (k kernelScan) listNamespaces(survey *Survey) (found []countedNamespace, er
 			home = owner
 		}
 		found = append(found, countedNamespace{Namespace{Inode: st.Ino, ID: info.ID}, int(info.Mounts), err != nil || owner != home})
-		return nil
+		return nil //nolint:nilerr // a namespace whose owner is not known counts as a stranger's
 	})
 	if more {
 		survey.addSkip("mount namespaces beyond the first %d", k.limits.namespaces)
