@@ -6,7 +6,7 @@
 
 # VERSION is what the programs say of themselves and the tag of the images; config/ names the images by it.
 VERSION ?= v0.1.0
-# KUBELET is the version of the kubelet of make cluster-up: 1.18.19, which has kubernetes#68211, or 1.36.3.
+# KUBELET is the version of the kubelet of make cluster-up: 1.18.19, which has kubernetes#68211, 1.36.3 or 1.37.2.
 KUBELET ?= 1.18.19
 # FUSE=1 gives the cluster of make cluster-up a CSI driver on FUSE.
 FUSE ?=
@@ -49,7 +49,7 @@ demo: bin/kubediag ## Break two real mounts in a namespace of its own, find out 
 	bin/kubediag demo
 
 .PHONY: cluster-up
-cluster-up: ## Start a real cluster with KUBELET=1.18.19 or 1.36.3 and print its KUBECONFIG
+cluster-up: ## Start a real cluster with KUBELET=1.18.19 or 1.37.2 and print its KUBECONFIG
 	@$(CLUSTER) up --name $(CLUSTER_NAME) --kubelet $(KUBELET) $(if $(FUSE),--fuse)
 
 .PHONY: cluster-down

@@ -65,6 +65,11 @@ func checkRights(t *testing.T, config *rest.Config, namespace string, want []str
 	}
 }
 
+// ofAllAccounts are the rights that the API server gives to every ServiceAccount, from 1.37 on.
+var ofAllAccounts = []string{
+	"get clustertrustbundles.certificates.k8s.io", "list clustertrustbundles.certificates.k8s.io", "watch clustertrustbundles.certificates.k8s.io",
+}
+
 // TestAgentHasTheseRightsAndNoOthers compares all of them, so that no right slips in.
 func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 	t.Parallel()
@@ -91,7 +96,7 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 			"create diagnoses." + group, // records of what the sentinel repaired
 		},
 	} {
-		checkRights(t, config, namespace, slices.Concat(everywhere, more))
+		checkRights(t, config, namespace, slices.Concat(everywhere, ofAllAccounts, more))
 	}
 }
 
@@ -124,7 +129,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 			"create diagnoses." + group, // of Triggers and RecoveryPolicies
 		},
 	} {
-		checkRights(t, config, namespace, slices.Concat(everywhere, more))
+		checkRights(t, config, namespace, slices.Concat(everywhere, ofAllAccounts, more))
 	}
 }
 

@@ -29,7 +29,7 @@ func TestPodsNow(t *testing.T) {
 			t.Parallel()
 			env := start(t)
 			config := env.Config
-			if version == "1.36" {
+			if version == "1.37" {
 				config = impersonate(installDefault(t).Config, serviceAccount("kubediag-agent")) // what it may is enough
 			}
 			live, err := client.New(config, client.Options{})

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apitest gives tests a real API server with kubediag's CustomResourceDefinitions in it: kube-apiserver 1.36.3,
+// Package apitest gives tests a real API server with kubediag's CustomResourceDefinitions in it: kube-apiserver 1.37.2,
 // or the same with the custom-resource server of 1.18.19 behind it. There are no nodes, no controllers and no kubelets;
 // a test makes the objects that these would make.
 //
@@ -43,7 +43,7 @@ type Env struct {
 	Etcd string
 }
 
-// Start returns the API server 1.36.3.
+// Start returns the API server 1.37.2.
 func Start(t testing.TB) *Env {
 	t.Helper()
 	env, err := current()
@@ -53,7 +53,7 @@ func Start(t testing.TB) *Env {
 	return env
 }
 
-// StartOld returns an API server that treats kubediag's kinds as 1.18.19 does and everything else as 1.36.3 does.
+// StartOld returns an API server that treats kubediag's kinds as 1.18.19 does and everything else as 1.37.2 does.
 func StartOld(t testing.TB) *Env {
 	t.Helper()
 	env, err := old()

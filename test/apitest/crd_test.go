@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { apitest.Main(m) }
 // servers are the two API servers.
 func servers(t *testing.T) map[string]*apitest.Env {
 	t.Helper()
-	return map[string]*apitest.Env{"1.36": apitest.Start(t), "1.18": apitest.StartOld(t)}
+	return map[string]*apitest.Env{"1.37": apitest.Start(t), "1.18": apitest.StartOld(t)}
 }
 
 // A manifest that was written for KubeDiag applies as it stands and keeps every field.

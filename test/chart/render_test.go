@@ -78,7 +78,7 @@ func hook(o map[string]any) string {
 func rendered(t *testing.T, namespace string, args ...string) objects {
 	t.Helper()
 	out, err := call(t, cluster.Helm, "", append([]string{"template", "kubediag", chartDir, "--namespace", namespace, loaded,
-		"--kube-version", cluster.Kubernetes136}, args...)...)
+		"--kube-version", cluster.Kubernetes137}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

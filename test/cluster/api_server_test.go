@@ -57,7 +57,7 @@ func TestAPIServer(t *testing.T) {
 	c := startAPI(t)
 	client := kubernetes.NewForConfigOrDie(c.RESTConfig())
 	version, err := client.ServerVersion()
-	if err != nil || version.GitVersion != "v"+Kubernetes136 {
+	if err != nil || version.GitVersion != "v"+Kubernetes137 {
 		t.Fatalf("server version = %v, %v", version, err)
 	}
 	pod := &corev1.Pod{

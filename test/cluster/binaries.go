@@ -20,10 +20,17 @@ import (
 	"kubediag.org/kubediag/test/lock"
 )
 
-// Versions of Kubernetes that a cluster is made of. The control plane is always the newer one.
+// Versions of Kubernetes that a cluster is made of. Only benchmarks and the tests before a release have one of 1.36.
 const (
+	Kubernetes137 = "1.37.2"
 	Kubernetes136 = "1.36.3"
 	Kubernetes118 = "1.18.19"
+)
+
+// Containerd2 is the version of a container runtime beside Debian's, which is older. It has a runc of its own.
+const (
+	Containerd2 = "2.4.2"
+	runc        = "1.5.2"
 )
 
 // helm is the version of the program helm.
@@ -40,19 +47,26 @@ type component struct {
 
 // components lists the programs that can be built, the most useful first.
 var components = []component{
-	{"kube-apiserver", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-apiserver", nil},
-	{"kubelet", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubelet", nil},
-	{"kube-controller-manager", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-controller-manager", nil},
-	{"kube-scheduler", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-scheduler", nil},
-	{"kubectl", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubectl", nil},
+	{"kube-apiserver", Kubernetes137, "kubernetes-1.37", "k8s.io/kubernetes/cmd/kube-apiserver", nil},
+	{"kubelet", Kubernetes137, "kubernetes-1.37", "k8s.io/kubernetes/cmd/kubelet", nil},
+	{"kube-controller-manager", Kubernetes137, "kubernetes-1.37", "k8s.io/kubernetes/cmd/kube-controller-manager", nil},
+	{"kube-scheduler", Kubernetes137, "kubernetes-1.37", "k8s.io/kubernetes/cmd/kube-scheduler", nil},
+	{"kubectl", Kubernetes137, "kubernetes-1.37", "k8s.io/kubernetes/cmd/kubectl", nil},
 	{"kubelet", Kubernetes118, "kubernetes-1.18", "k8s.io/kubernetes/cmd/kubelet", &keepsLogs},
 	{"apiextensions-apiserver", Kubernetes118, "apiextensions-1.18", "k8s.io/apiextensions-apiserver", nil},
 	{"helm", helm, "helm-3.22", "helm.sh/helm/v3/cmd/helm", nil},
 }
 
-// conformance lists the programs of Kubernetes' own end-to-end tests: the tests, and the one that their pods run. BuildAll leaves them out,
-// because only a benchmark needs them.
-var conformance = []component{
+// rare lists the programs that only a benchmark or the tests before a release need: BuildAll leaves them out. e2e.test is Kubernetes' own
+// end-to-end tests, and agnhost the program that their pods run.
+var rare = []component{
+	{"kube-apiserver", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-apiserver", nil},
+	{"kubelet", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubelet", nil},
+	{"kube-controller-manager", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-controller-manager", nil},
+	{"kube-scheduler", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-scheduler", nil},
+	{"containerd", Containerd2, "containerd-2.4", "github.com/containerd/containerd/v2/cmd/containerd", nil},
+	{"containerd-shim-runc-v2", Containerd2, "containerd-2.4", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", nil},
+	{"runc", runc, "runc-1.5", "github.com/opencontainers/runc", nil},
 	{"e2e.test", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/e2e", nil},
 	{"agnhost", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/images/agnhost", nil},
 }
@@ -65,13 +79,18 @@ func (c component) flags() []string {
 		"-s -w", stamp + "gitVersion=v" + c.version, stamp + "gitMajor=" + parts[0], stamp + "gitMinor=" + parts[1],
 		stamp + "gitTreeState=clean",
 	}
-	if c.version == Kubernetes118 {
+	switch c.version {
+	case runc:
+		return []string{"-trimpath", "-tags=seccomp", "-ldflags", "-s -w -X main.version=" + c.version}
+	case Containerd2:
+		return []string{"-trimpath", "-tags=no_btrfs", "-ldflags", "-s -w -X github.com/containerd/containerd/v2/version.Version=v" + c.version}
+	case Kubernetes118:
 		ld = append(ld, "-checklinkname=0") // its libraries reach into the runtime in ways that Go forbids since 1.23
 	}
 	return []string{"-trimpath", "-ldflags", strings.Join(ld, " ")}
 }
 
-// BuildAll builds every program that a cluster or a test can need and that is not in the cache yet, and installs the Debian
+// BuildAll builds every program that a cluster or a test of make test can need and that is not in the cache yet, and installs the Debian
 // packages. With an empty cache it takes about ten minutes on two cores; standard error shows its progress.
 func BuildAll(ctx context.Context) error {
 	if err := debian.Install(ctx, slices.Concat(nodePrograms, diskPrograms, []string{"etcd", exporter})...); err != nil {
@@ -85,8 +104,8 @@ func BuildAll(ctx context.Context) error {
 	return nil
 }
 
-// Kubectl returns the path of kubectl 1.36, for tests that act as users. It is built if it is not there.
-func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes136) }
+// Kubectl returns the path of kubectl 1.37, for tests that act as users. It is built if it is not there.
+func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes137) }
 
 // Helm returns the path of helm 3, for tests that act as users. It is built if it is not there.
 func Helm(ctx context.Context) (string, error) { return binary(ctx, "helm", helm) }
@@ -96,18 +115,18 @@ func EndToEndTests(ctx context.Context) (string, error) {
 	return binary(ctx, "e2e.test", Kubernetes136)
 }
 
-// ControllerManager returns the path of kube-controller-manager 1.36, for tests that need one of its controllers. It is built if it
+// ControllerManager returns the path of kube-controller-manager 1.37, for tests that need one of its controllers. It is built if it
 // is not there.
 func ControllerManager(ctx context.Context) (string, error) {
-	return binary(ctx, "kube-controller-manager", Kubernetes136)
+	return binary(ctx, "kube-controller-manager", Kubernetes137)
 }
 
-// Kubelet returns the path of the kubelet 1.36, for a node that is no Cluster's. It is built if it is not there.
-func Kubelet(ctx context.Context) (string, error) { return binary(ctx, "kubelet", Kubernetes136) }
+// Kubelet returns the path of the kubelet 1.37, for a node that is no Cluster's. It is built if it is not there.
+func Kubelet(ctx context.Context) (string, error) { return binary(ctx, "kubelet", Kubernetes137) }
 
 // binary returns the path of a program in the cache of this user and builds it if it is not there.
 func binary(ctx context.Context, name, version string) (string, error) {
-	all := slices.Concat(components, conformance)
+	all := slices.Concat(components, rare)
 	i := slices.IndexFunc(all, func(c component) bool { return c.name == name && c.version == version })
 	if i < 0 {
 		return "", fmt.Errorf("find component %q: no version %q", name, version)
@@ -144,6 +163,14 @@ func (c component) build(ctx context.Context) (string, error) {
 		return path, nil
 	}
 	return path, c.compile(ctx, module, path)
+}
+
+// cgo is 1 for runc, which enters namespaces in C before Go starts threads.
+func (c component) cgo() string {
+	if c.name == "runc" {
+		return "1"
+	}
+	return "0"
 }
 
 // key names the inputs of a build: the pinned modules, the flags and the patch.
@@ -189,7 +216,7 @@ func (c component) compile(ctx context.Context, module, path string) error {
 	part := path + ".part"
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", part, c.pkg)...)
 	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+c.cgo(), "GOFLAGS=-buildvcs=false", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s %s: %w\n%s", c.name, c.version, err, tail(out, 4096))
 	}

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs a real Kubernetes on this machine for tests: etcd, kube-apiserver 1.36 and, as asked for,
-// kube-controller-manager, kube-scheduler, containerd, runc, the CNI plugins and a kubelet of 1.18 or of 1.36. There
+// Package cluster runs a real Kubernetes on this machine for tests: etcd, kube-apiserver 1.37 and, as asked for,
+// kube-controller-manager, kube-scheduler, containerd, runc, the CNI plugins and a kubelet of 1.18 or of 1.37. There
 // is no image registry, no kube-proxy and no DNS in it.
 //
 // Kubernetes is built from the modules pinned in the folders beside this file and kept in the user's cache folder;
@@ -17,7 +17,7 @@
 // because of Stop or because the test was killed. Only when both were killed is something left, for Sweep to find.
 //
 // The changes of a kubelet to the whole machine stay: it sets kernel.panic, kernel.panic_on_oops and
-// vm.overcommit_memory, and 1.36 empties /var/lib/kubelet/device-plugins. Do not run this on a machine that is a
+// vm.overcommit_memory, and 1.37 empties /var/lib/kubelet/device-plugins. Do not run this on a machine that is a
 // Kubernetes node.
 package cluster
 
@@ -44,8 +44,11 @@ type Options struct {
 	Name string
 	// Controllers starts kube-controller-manager and kube-scheduler too. A node always has them.
 	Controllers bool
-	// Kubelet is the version of the node's kubelet, Kubernetes118 or Kubernetes136. Default: no node.
+	// Kubelet is the version of the node's kubelet: Kubernetes118, Kubernetes136 or Kubernetes137. Default: no node. The control plane is
+	// 1.37, or 1.36 if the kubelet is.
 	Kubelet string
+	// Containerd is Containerd2, with a runc that it knows, and not for a kubelet 1.18. Default: Debian's.
+	Containerd string
 	// KubeletRoot is the kubelet's root folder: an absolute path, perhaps through a symbolic link, to a folder that the
 	// caller made. Stop empties it and leaves it. Default: below the cluster's folder.
 	KubeletRoot string
@@ -119,7 +122,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 // complete fills in the defaults and refuses options that exclude each other.
 func (o *Options) complete() error {
 	switch o.Kubelet {
-	case "", Kubernetes118, Kubernetes136:
+	case "", Kubernetes118, Kubernetes136, Kubernetes137:
 	default:
 		return fmt.Errorf("check option Kubelet: no version %q", o.Kubelet)
 	}
@@ -134,6 +137,9 @@ func (o *Options) complete() error {
 	}
 	if o.Kubelet != "" && os.Geteuid() != 0 {
 		return fmt.Errorf("check option Kubelet: %q needs root", o.Kubelet)
+	}
+	if o.Containerd != "" && (o.Containerd != Containerd2 || o.Kubelet == "" || o.Kubelet == Kubernetes118) {
+		return fmt.Errorf("check option Containerd: not %q with kubelet %q", o.Containerd, o.Kubelet)
 	}
 	o.Controllers = o.Controllers || o.Kubelet != ""
 	if o.SyncFrequency == 0 {
@@ -158,13 +164,21 @@ func (o Options) Prepare(ctx context.Context) error {
 // programs finds, installs or builds every program that the cluster starts, by name.
 func (o Options) programs(ctx context.Context) (map[string]string, error) {
 	need := []string{"etcd"}
-	built := map[string]string{"kube-apiserver": Kubernetes136}
+	plane := Kubernetes137
+	if o.Kubelet == Kubernetes136 {
+		plane = Kubernetes136
+	}
+	built := map[string]string{"kube-apiserver": plane}
 	if o.Controllers {
-		built["kube-controller-manager"], built["kube-scheduler"] = Kubernetes136, Kubernetes136
+		built["kube-controller-manager"], built["kube-scheduler"] = plane, plane
 	}
 	if o.Kubelet != "" {
 		need = append(need, nodePrograms...)
 		built["kubelet"] = o.Kubelet
+		if o.Containerd != "" {
+			need = append(need, "/usr/include/seccomp.h", "/usr/bin/cc") // runc is linked with C
+			built["containerd"], built["containerd-shim-runc-v2"], built["runc"] = o.Containerd, o.Containerd, runc
+		}
 	}
 	if o.KubeletDisk {
 		need = append(need, diskPrograms...)

@@ -68,11 +68,11 @@ func removeLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// releaseDevicePlugins removes the files that a kubelet 1.36 left in the folder that it shares with every other kubelet,
+// releaseDevicePlugins removes the files that a kubelet from 1.36 on left in the folder that it shares with every other kubelet,
 // unless another one answers there.
 func (s state) releaseDevicePlugins() error {
 	const dir = "/var/lib/kubelet/device-plugins"
-	if s.Kubelet != Kubernetes136 {
+	if s.Kubelet == "" || s.Kubelet == Kubernetes118 {
 		return nil
 	}
 	if conn, err := net.Dial("unix", dir+"/kubelet.sock"); err == nil {

@@ -25,7 +25,7 @@ import (
 
 // startNode starts containerd and the kubelet, and returns when pods can run.
 func (c *Cluster) startNode(ctx context.Context, bin map[string]string) error {
-	if err := c.startContainerd(ctx, bin["containerd"]); err != nil {
+	if err := c.startContainerd(ctx, bin); err != nil {
 		return err
 	}
 	if err := c.loadDefaultImages(ctx, bin["busybox"]); err != nil {
@@ -69,36 +69,43 @@ func (c *Cluster) metMounts() bool {
 }
 
 // containerdConfig keeps containerd in the cluster's folder. restrict_oom_score_adj is for machines that withhold
-// CAP_SYS_RESOURCE: containers do not start there without it.
+// CAP_SYS_RESOURCE: containers do not start there without it. The plugin nri would be at one place for all clusters. containerd 2 reads
+// this version of a configuration, too.
 var containerdConfig = template.Must(template.New("containerd").Parse(`version = 2
-root = "{{.}}/containerd"
-state = "{{.}}/containerd-state"
+root = "{{.Dir}}/containerd"
+state = "{{.Dir}}/containerd-state"
 disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs",
-	"io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
+	"io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.nri.v1.nri"]
 [grpc]
-address = "{{.}}/containerd.sock"
+address = "{{.Dir}}/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "` + PauseImage + `"
 restrict_oom_score_adj = true
 netns_mounts_under_state_dir = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "` + debian.CNIPlugins + `"
-conf_dir = "{{.}}/cni"
+conf_dir = "{{.Dir}}/cni"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-Root = "{{.}}/runc"
-`))
+{{with .Shim}}runtime_path = "{{.}}"
+{{end}}[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+Root = "{{.Dir}}/runc"
+{{with .Runc}}BinaryName = "{{.}}"
+{{end}}`))
 
-func (c *Cluster) startContainerd(ctx context.Context, path string) error {
+func (c *Cluster) startContainerd(ctx context.Context, bin map[string]string) error {
+	files := struct{ Dir, Shim, Runc string }{Dir: c.dir} // containerd finds Debian's programs by itself
+	if c.o.Containerd != "" {
+		files.Shim, files.Runc = bin["containerd-shim-runc-v2"], bin["runc"]
+	}
 	f, err := os.Create(c.path("containerd.toml"))
 	if err != nil {
 		return fmt.Errorf("write containerd configuration: %w", err)
 	}
-	if err := errors.Join(containerdConfig.Execute(f, c.dir), f.Close(), c.writeCNI()); err != nil {
+	if err := errors.Join(containerdConfig.Execute(f, files), f.Close(), c.writeCNI()); err != nil {
 		return fmt.Errorf("write containerd configuration: %w", err)
 	}
-	line := []string{path, "--config=" + f.Name()}
+	line := []string{bin["containerd"], "--config=" + f.Name()}
 	if c.o.OwnMounts {
 		line = slices.Concat(unshareMounts, line)
 	}
@@ -205,7 +212,7 @@ func (c *Cluster) kubeletConfig() map[string]any {
 	switch c.o.Kubelet {
 	case Kubernetes118:
 		conf["featureGates"] = map[string]bool{"DevicePlugins": false} // they would be in a folder shared by all kubelets
-	case Kubernetes136:
+	case Kubernetes136, Kubernetes137:
 		conf["containerRuntimeEndpoint"] = "unix://" + c.RuntimeEndpoint()
 		conf["failCgroupV1"] = false
 		conf["podLogsDir"] = c.path("pod-logs")

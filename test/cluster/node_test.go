@@ -34,7 +34,7 @@ func TestSideBySide(t *testing.T) {
 	program := buildWhoami(t)
 	var nodes [2]*node
 	var wg sync.WaitGroup
-	for i, o := range []Options{{Kubelet: Kubernetes118, KubeletDisk: true}, {Kubelet: Kubernetes136, KubeletRoot: link}} {
+	for i, o := range []Options{{Kubelet: Kubernetes118, KubeletDisk: true}, {Kubelet: Kubernetes137, KubeletRoot: link}} {
 		wg.Go(func() { nodes[i] = startWorkingNode(t, o, program) })
 	}
 	wg.Wait()
@@ -94,7 +94,7 @@ func TestSweepTakesTheDisks(t *testing.T) {
 
 // TestStartFails shows that a cluster whose kubelet does not start says why and goes away.
 func TestStartFails(t *testing.T) {
-	o := Options{Name: t.Name(), Kubelet: Kubernetes136, KubeletArgs: []string{"--no-such-flag"}}
+	o := Options{Name: t.Name(), Kubelet: Kubernetes137, KubeletArgs: []string{"--no-such-flag"}}
 	c, err := Start(t.Context(), o)
 	if err == nil {
 		t.Fatal(errors.Join(errors.New("cluster started"), c.Stop()))

@@ -55,6 +55,8 @@ var packages = map[string]string{
 	"xz":                                "xz-utils",
 	"mkfs.btrfs":                        "btrfs-progs",
 	"bindfs":                            "bindfs",
+	"/usr/include/seccomp.h":            "libseccomp-dev",
+	"/usr/bin/cc":                       "gcc",
 }
 
 // Install installs the packages of the programs that are missing. It needs root only when something is missing. A

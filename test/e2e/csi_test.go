@@ -36,32 +36,37 @@ import (
 // evicts the one that cannot be repaired.
 func TestDeadVolume(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
+	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes137} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			t.Parallel()
-			v := startVolume(t, version)
-			o := &orphans{cephVolume: v, version: version}
-			stage := func(name string, do func(*testing.T)) {
-				began := time.Now()
-				if !t.Run(name, do) {
-					t.FailNow()
-				}
-				t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
-			}
-			stage("places", func(t *testing.T) { v.checkPlaces(t, version) })
-			stage("pods stranded", o.strand)
-			stage("daemon killed", v.killDaemon)
-			stage("driver killed", v.killDriver)
-			stage("driver back", v.restartDriver)
-			stage("healed by Diagnoses", v.heal)
-			stage("daemon stopped", func(t *testing.T) { v.stopDaemon(t, version) })
-			stage("evicted", v.evict)
-			stage("healed by the sentinel", v.healAlone)
-			stage("pods replaced", v.replacePods)
-			stage("orphans found", o.find)
-			stage("orphans removed", o.heal)
+			checkDeadVolume(t, cluster.Options{Kubelet: version})
 		})
 	}
+}
+
+func checkDeadVolume(t *testing.T, options cluster.Options) {
+	version := options.Kubelet
+	v := startVolume(t, options)
+	o := &orphans{cephVolume: v, version: version}
+	stage := func(name string, do func(*testing.T)) {
+		began := time.Now()
+		if !t.Run(name, do) {
+			t.FailNow()
+		}
+		t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+	}
+	stage("places", func(t *testing.T) { v.checkPlaces(t, version) })
+	stage("pods stranded", o.strand)
+	stage("daemon killed", v.killDaemon)
+	stage("driver killed", v.killDriver)
+	stage("driver back", v.restartDriver)
+	stage("healed by Diagnoses", v.heal)
+	stage("daemon stopped", func(t *testing.T) { v.stopDaemon(t, version) })
+	stage("evicted", v.evict)
+	stage("healed by the sentinel", v.healAlone)
+	stage("pods replaced", v.replacePods)
+	stage("orphans found", o.find)
+	stage("orphans removed", o.heal)
 }
 
 const (
@@ -93,11 +98,11 @@ type cephVolume struct {
 }
 
 // startVolume starts a Ceph, a cluster with a CSI driver for that, and two pods with a volume.
-func startVolume(t *testing.T, version string) *cephVolume {
+func startVolume(t *testing.T, o cluster.Options) *cephVolume {
 	t.Helper()
 	v := &cephVolume{}
 	started := v.startCeph(t)
-	o := cluster.Options{Kubelet: version, KubeletArgs: []string{"--vmodule=kubelet_volumes=5"}}
+	o.KubeletArgs = []string{"--vmodule=kubelet_volumes=5"}
 	v.env = start(t, o, youngOrphans)
 	must(t, started())
 	files := v.files
@@ -195,7 +200,7 @@ func (v *cephVolume) checkPlaces(t *testing.T, version string) {
 	t.Helper()
 	handle := v.driver.Staged(t, volumeName).Handle
 	staging := "pv/" + volumeName
-	if version == cluster.Kubernetes136 {
+	if version != cluster.Kubernetes118 {
 		staging = fmt.Sprintf("%s/%x", csi.Name, sha256.Sum256([]byte(handle)))
 	}
 	staging = filepath.Join(v.KubeletRoot(), "plugins/kubernetes.io/csi", staging, "globalmount")

@@ -34,16 +34,20 @@ import (
 func TestDeadSubPathKeepsPods(t *testing.T) {
 	t.Parallel()
 	must(t, debian.Install(t.Context(), "bindfs"))
-	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
+	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes137} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			t.Parallel()
-			g := startGoing(t, version)
-			g.strand(t)
-			g.healOne(t)
-			g.checkStays(t)
-			g.healAlone(t)
+			checkGoing(t, cluster.Options{Kubelet: version})
 		})
 	}
+}
+
+func checkGoing(t *testing.T, o cluster.Options) {
+	g := startGoing(t, o)
+	g.strand(t)
+	g.healOne(t)
+	g.checkStays(t)
+	g.healAlone(t)
 }
 
 // goingPods are two pods that are to go, and one of the same volume that is to stay.
@@ -57,14 +61,14 @@ type goingPods struct {
 }
 
 // startGoing starts a cluster with a CSI driver whose daemon is bindfs, and three pods with a subPath of its volume.
-func startGoing(t *testing.T, version string) *goingPods {
+func startGoing(t *testing.T, o cluster.Options) *goingPods {
 	t.Helper()
 	g := &goingPods{data: t.TempDir()}
 	for name, text := range map[string]string{"file": "whole\n", "gone/file": "part\n", "kept/file": "kept\n"} {
 		path := filepath.Join(g.data, name)
 		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 	}
-	g.env = start(t, cluster.Options{Kubelet: version})
+	g.env = start(t, o)
 	g.driver = csi.Install(t, g.Env, "bindfs", "-f", g.data, "{}")
 	g.driver.AddVolume(t, volumeName, "")
 	g.going = g.driver.Start(t, csi.Readers{Name: "going", Volume: volumeName, Pods: 2, File: "file", SubPath: "gone"})

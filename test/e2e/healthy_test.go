@@ -21,7 +21,11 @@ import (
 // TestKubeletWithoutTheBug has nothing to heal: the kubelet itself renews the binds of subPaths.
 func TestKubeletWithoutTheBug(t *testing.T) {
 	t.Parallel()
-	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes136, SyncFrequency: time.Second})
+	checkWithoutTheBug(t, cluster.Options{Kubelet: cluster.Kubernetes137, SyncFrequency: time.Second})
+}
+
+func checkWithoutTheBug(t *testing.T, o cluster.Options) {
+	e := start(t, o)
 	t.Run("a healthy pod is left alone", e.healthyPodIsLeftAlone)
 	t.Run("the sentinel leaves the binds to the kubelet", e.bindsAreLeftToTheKubelet)
 }

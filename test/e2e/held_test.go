@@ -33,7 +33,7 @@ const heldSamples = "../../config/operations/held-device.yaml"
 // TestHeldDevice has Debian's node exporter keep the disks of pods that are gone. The node has mounts of its own, and no other
 // cluster runs beside it: who copies the machine's mounts, or has its root, would keep the disks as well.
 func TestHeldDevice(t *testing.T) {
-	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
+	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes137} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			h := &heldDisk{env: start(t, cluster.Options{Kubelet: version, OwnMounts: true})}
 			must(t, h.LoadExporter(t.Context()))

@@ -25,7 +25,8 @@ import (
 
 const usage = `cluster runs a real Kubernetes cluster on this machine.
 
-  cluster up [--kubelet 1.18.19|1.36.3] [--name x]   start one and print how to reach it;
+  cluster up [--kubelet 1.18.19|1.36.3|1.37.2]       start one and print how to reach it;
+             [--name x] [--containerd 2.4.2]         with a container runtime that is newer than Debian's;
              [--fuse]                                with a CSI driver of bindfs, and the claim "model" of it
   cluster down [--name x]                            take it down
   cluster build                                      build and install all programs it can need
@@ -54,6 +55,7 @@ func run(ctx context.Context, args []string) error {
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	name := flags.String("name", "default", "")
 	kubelet := flags.String("kubelet", cluster.Kubernetes118, "")
+	containerd := flags.String("containerd", "", "")
 	fuse := flags.Bool("fuse", false, "")
 	serve := flags.Bool("serve", false, "") // what up calls itself with: stay, and own the cluster
 	if err := flags.Parse(args[1:]); err != nil {
@@ -62,7 +64,7 @@ func run(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("read arguments: unexpected %q", flags.Arg(0))
 	}
-	o := cluster.Options{Name: *name, Kubelet: *kubelet}
+	o := cluster.Options{Name: *name, Kubelet: *kubelet, Containerd: *containerd}
 	switch {
 	case args[0] == "up" && *serve:
 		return own(ctx, o, *fuse)
@@ -112,7 +114,7 @@ func up(ctx context.Context, o cluster.Options, fuse bool) error {
 	}
 	defer stderr.Close()
 	defer os.Remove(stderr.Name())
-	cmd := exec.Command("/proc/self/exe", "up", "--serve", "--name="+o.Name, "--kubelet="+o.Kubelet, fmt.Sprintf("--fuse=%t", fuse))
+	cmd := exec.Command("/proc/self/exe", "up", "--serve", "--name="+o.Name, "--kubelet="+o.Kubelet, "--containerd="+o.Containerd, fmt.Sprintf("--fuse=%t", fuse))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
