@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,9 +31,17 @@ func TestOnlyWhatLastsIsNotJudged(t *testing.T) {
 		err     error
 	}
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var answers []answer
+		next := func(list ...answer) {
+			mu.Lock()
+			defer mu.Unlock()
+			answers = list
+		}
 		watching := true
 		c := &coverage{log: logr.Discard(), watching: func() bool { return watching }, look: func(context.Context) (mountstate.Survey, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			if len(answers) == 0 {
 				return mountstate.Survey{}, nil
 			}
@@ -53,7 +62,7 @@ func TestOnlyWhatLastsIsNotJudged(t *testing.T) {
 		check("before the first look", v1.NothingJudged)
 		first := mountstate.Unknown{Places: []mountstate.Place{place("a", "busy"), place("b", "busy")}, Gaps: []mountstate.Gap{gap}}
 		later := mountstate.Unknown{Places: []mountstate.Place{place("b", "denied"), place("c", "busy")}, Gaps: []mountstate.Gap{gap}}
-		answers = []answer{{first, nil}, {later, nil}, {first, nil}, {err: errors.New("kubelet not found")}, {first, nil}}
+		next(answer{first, nil}, answer{later, nil}, answer{first, nil}, answer{err: errors.New("kubelet not found")}, answer{first, nil})
 		time.Sleep(firstCoverage)
 		check("after the first look", v1.NothingJudged)
 		time.Sleep(coverageAgain)
@@ -72,7 +81,7 @@ func TestOnlyWhatLastsIsNotJudged(t *testing.T) {
 		check("after the first look since", v1.NothingJudged)
 		time.Sleep(coverageEvery)
 		check("when all is judged", "")
-		answers = []answer{{first, nil}, {mountstate.Unknown{}, nil}}
+		next(answer{first, nil}, answer{})
 		time.Sleep(coverageEvery)
 		check("when one look could not judge something", "")
 		time.Sleep(coverageAgain)

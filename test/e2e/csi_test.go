@@ -248,7 +248,12 @@ func (v *cephVolume) killDaemon(t *testing.T) {
 	v.forget(t, v.killed)
 	v.checkEvents(t, ended)
 	v.checkReaders(t, notConnected, notConnected)
-	if diff := cmp.Diff(before, v.copies(t)); diff != "" {
+	// A kubelet that has its driver publish the volume again has the directory looked up through the dead mount: the kernel marks it then.
+	unmarked := cmp.Transformer("unmarked", func(line mountLine) mountLine {
+		line.Line = strings.ReplaceAll(line.Line, "//deleted ", " ")
+		return line
+	})
+	if diff := cmp.Diff(before, v.copies(t), unmarked); diff != "" {
 		t.Errorf("mounts of the file system (-before +after):\n%s", diff)
 	}
 	v.checkDead(t, v.staging(t))

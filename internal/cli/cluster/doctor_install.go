@@ -86,7 +86,7 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 	case 1:
 		results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", absent[0]))
 	default:
-		results = append(results, failResult("install them: "+applyDefault, "%s are missing: %s", verb.Count(len(absent), "CustomResourceDefinition"), strings.ReplaceAll(joinNames(absent), "."+v1.Group, "")))
+		results = append(results, failResult(applyDefault, "%s are missing: %s", verb.Count(len(absent), "CustomResourceDefinition"), strings.ReplaceAll(joinNames(absent), "."+v1.Group, "")))
 	}
 	if current > 0 {
 		results = slices.Insert(results, 0, okResult("%s of %s are there and have all fields of this release", verb.Count(current, "CustomResourceDefinition"), v1.Group))
@@ -143,7 +143,7 @@ func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResul
 		results = append(results, warnResult("kubectl get operationset "+s.Name+" -o yaml", "OperationSet %s is not ready: %s", s.Name, why))
 	}
 	if !auto {
-		results = append(results, failResult("the manager installs it in the first seconds after its start: ask again; if it stays missing, look at the manager",
+		results = append(results, failResult("wait a few seconds; then look at the manager, which installs it",
 			"OperationSet %s is missing: Diagnoses that name no OperationSet use it", v1.DefaultOperationSet))
 	}
 	if ready > 0 {
