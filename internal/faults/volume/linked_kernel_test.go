@@ -19,14 +19,16 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/test/loopback"
 )
 
-// TestVolumeThatIsALink has a driver publish a volume as a symbolic link to a directory of its own mount. It is well while that is. Without its daemon, the volume and the copy of its container are dead, and the mount is not the kubelet's to replace. Without the
-// mount, the link leads to the node's own disk.
+// TestVolumeThatIsALink has a driver publish a volume as a symbolic link to a directory of its own mount. It is well while that is. Without its
+// daemon, the volume and the copy of its container are dead, and the mount is not the kubelet's to replace. Without the mount, the link leads to
+// the node's own disk.
 func TestVolumeThatIsALink(t *testing.T) {
 	s := bareScene(t, deepDir)
 	s.g = filepath.Join(t.TempDir(), "runtime")
@@ -78,34 +80,43 @@ func TestVolumeThatIsALink(t *testing.T) {
 	}
 }
 
+// mountDisk mounts a new disk.
+func (s *volumeScene) mountDisk(at string) {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "disk")
+	s.must(os.WriteFile(file, nil, 0o600))
+	s.must(os.Truncate(file, 8<<20))
+	if out, err := exec.Command("mkfs.ext4", "-q", file).CombinedOutput(); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	node := loopback.Attach(s.t, file)
+	s.t.Cleanup(func() { loopback.Detach(s.t, node, file) })
+	s.must(sys.NewMount(node, at, "ext4", ""))
+	s.t.Cleanup(func() { _ = systest.UnmountPath(at, true) })
+}
+
 // TestAnotherDisk has a pod with the disk of another volume than the driver has staged, and a local volume whose directory a disk was mounted on
 // since: both answer, and neither is right. A local volume of a disk that was mounted before is.
 func TestAnotherDisk(t *testing.T) {
 	s := bareScene(t, deepDir)
-	disk := func() string {
-		file := filepath.Join(t.TempDir(), "disk")
-		s.must(os.WriteFile(file, nil, 0o600))
-		s.must(os.Truncate(file, 8<<20))
-		if out, err := exec.Command("mkfs.ext4", "-q", file).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		node := loopback.Attach(t, file)
-		t.Cleanup(func() { loopback.Detach(t, node, file) })
-		return node
+	// asked looks until there was time to ask the mount: a virtual machine may be slow.
+	asked := func(look func() volume.Verdict) (v volume.Verdict) {
+		kerneltest.Await(t, "the mount to be asked", func() bool {
+			v = look()
+			return v.UnknownReason != "it could not be asked"
+		})
+		return v
 	}
-	mounted := func(node, at string) {
-		s.must(sys.NewMount(node, at, "ext4", ""))
-		t.Cleanup(func() { _ = systest.UnmountPath(at, true) })
-	}
-	mounted(disk(), s.g)
-	mounted(disk(), s.p)
-	if v := s.inspectVolume(); v.Broken() || !strings.Contains(v.Verdict.UnknownReason, "of another volume") {
-		t.Errorf("another disk than the staged one: %+v", v.Verdict)
+	own := func() volume.Verdict { return s.inspectVolume().Verdict }
+	s.mountDisk(s.g)
+	s.mountDisk(s.p)
+	if v := asked(own); v.Code != "" || !strings.Contains(v.UnknownReason, "of another volume") {
+		t.Errorf("another disk than the staged one: %+v", v)
 	}
 	s.must(systest.UnmountPath(s.p, true))
 	s.must(sys.BindMount(s.g, s.p))
-	if v := s.inspectVolume(); v.Broken() || v.Verdict.UnknownReason != "" {
-		t.Errorf("the staged disk: %+v", v.Verdict)
+	if v := asked(own); v.Code != "" || v.UnknownReason != "" {
+		t.Errorf("the staged disk: %+v", v)
 	}
 
 	source := t.TempDir()
@@ -126,11 +137,11 @@ func TestAnotherDisk(t *testing.T) {
 		t.Cleanup(func() { _ = systest.UnmountPath(local, true) })
 	}
 	bind()
-	if v := verdict(); v.Code != "" || v.UnknownReason != "" {
+	if v := asked(verdict); v.Code != "" || v.UnknownReason != "" {
 		t.Errorf("a directory of the node: %+v", v)
 	}
-	mounted(disk(), source)
-	if v := verdict(); v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Reason(), source) {
+	s.mountDisk(source)
+	if v := asked(verdict); v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Reason(), source) {
 		t.Errorf("mounted on since: %+v", v)
 	}
 	for _, c := range []struct {
@@ -138,9 +149,15 @@ func TestAnotherDisk(t *testing.T) {
 		text   string
 		evicts bool
 	}{{fault.NoSource, "a new pod gets the file system", true}, {fault.HasData, "order", false}} {
-		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}, Volume: "local"})
-		s.must(err)
-		f := survey.Volumes[0].Findings()[0]
+		var f fault.Finding
+		kerneltest.Await(t, "the volume to be found", func() bool {
+			survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}, Volume: "local"})
+			s.must(err)
+			for _, v := range survey.Broken() {
+				f = v.Findings()[0]
+			}
+			return len(survey.Broken()) == 1
+		})
 		if of := f.Details.Refusal; of.Reason != c.reason || !strings.Contains(of.Text, c.text) || fault.Known().EvictionHelps(f) != c.evicts {
 			t.Errorf("want %v: %+v", c, f.Details)
 		}
@@ -148,7 +165,7 @@ func TestAnotherDisk(t *testing.T) {
 	}
 	s.must(systest.UnmountPath(local, true))
 	bind()
-	if v := verdict(); v.Code != "" || v.UnknownReason != "" {
+	if v := asked(verdict); v.Code != "" || v.UnknownReason != "" {
 		t.Errorf("bound again: %+v", v)
 	}
 }

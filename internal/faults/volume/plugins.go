@@ -59,6 +59,7 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 		return err
 	}
 	var requests []probeRequest
+	var note []func() // in the order of the points: a mount may be asked once more, and answer last
 	for _, point := range points {
 		of, ok := waits[point]
 		if !ok && (len(e.scope.PodUIDs) > 0 || e.scope.Volume != "") {
@@ -68,12 +69,17 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 			e.seen.Unknown.AddGap("mounts of drivers that are of no known volume", fmt.Sprintf("there are more than %d, and the others were not asked", maxUnclaimed))
 			break
 		}
-		m := e.host.visibleMounts[point]
-		requests = append(requests, probeRequest{
-			probeTarget(of.pod.UID, e.host.withNamespace(m), "", false), func(a probe.Answer) { e.notePlugin(m, a, of) },
-		})
+		m, answer := e.host.visibleMounts[point], probe.Answer{}
+		requests = append(requests, probeRequest{probeTarget(of.pod.UID, e.host.withNamespace(m), "", false), func(a probe.Answer) { answer = a }})
+		note = append(note, func() { e.notePlugin(m, answer, of) })
 	}
-	return p.askAll(ctx, requests)
+	if err := p.askAll(ctx, requests); err != nil {
+		return err
+	}
+	for _, do := range note {
+		do()
+	}
+	return nil
 }
 
 // notePlugin lists a driver's mount as not judged if its answer is that of a fault.
