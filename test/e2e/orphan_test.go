@@ -166,13 +166,20 @@ func (o *orphans) deletePods(t *testing.T) {
 	o.Kubectl(t, "", "delete", "pods", "-n", "default", "-l", "app=stranded", "--grace-period=0", "--force")
 }
 
-// unmountAll unmounts what is mounted below a directory.
+// unmountAll unmounts what is mounted below a directory. A mount is busy for a moment while an agent asks it.
 func (o *orphans) unmountAll(t *testing.T, dir string) {
 	t.Helper()
 	for _, m := range slices.Backward(o.mounts(t)) {
-		if mountinfo.Within(dir, m.Point) {
-			must(t, unix.Unmount(m.Point, unix.UMOUNT_NOFOLLOW))
+		if !mountinfo.Within(dir, m.Point) {
+			continue
 		}
+		o.Wait(t, "the mount at "+m.Point+" to be free", func(context.Context) bool {
+			err := unix.Unmount(m.Point, unix.UMOUNT_NOFOLLOW)
+			if !errors.Is(err, unix.EBUSY) {
+				must(t, err)
+			}
+			return err == nil
+		})
 	}
 }
 
