@@ -41,6 +41,7 @@ import (
 type tier struct {
 	name  string
 	tag   string // build tag of its files, empty for unit
+	with  string // further build tags, of files whose functions its tests call
 	args  []string
 	fuzz  bool
 	calls int // of go test at once; 0 is 1
@@ -56,7 +57,7 @@ var tiers = []tier{
 	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=30m"}, calls: 2},
 	{name: "ceph", tag: "ceph", args: []string{"-count=1", "-timeout=30m"}},
 	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m", "-parallel=6"}},
-	{name: "release", tag: "release", args: []string{"-count=1", "-timeout=60m"}},
+	{name: "release", tag: "release", with: ",cluster", args: []string{"-count=1", "-timeout=60m", "-parallel=3"}},
 	{name: "kernels", tag: "kernel", args: []string{"-count=1"}},
 }
 
@@ -213,7 +214,7 @@ func (t tier) argLists(o options) ([][]string, error) {
 			if only != nil { // it may name tests below others, and tests of the unit tier that are compiled with these
 				which = append(only, "-skip="+pattern(all, dir, ""))
 			}
-			calls = append(calls, t.call(slices.Concat([]string{"-tags=" + t.tag}, which, []string{dir})...))
+			calls = append(calls, t.call(slices.Concat([]string{"-tags=" + t.tag + t.with}, which, []string{dir})...))
 		}
 	}
 	return calls, nil

@@ -55,6 +55,11 @@ var packages = map[string]string{
 	"xz":                                "xz-utils",
 	"mkfs.btrfs":                        "btrfs-progs",
 	"bindfs":                            "bindfs",
+	"rclone":                            "rclone",
+	"s3fs":                              "s3fs",
+	"sshfs":                             "sshfs",
+	"/usr/lib/openssh/sftp-server":      "openssh-sftp-server",
+	"mergerfs":                          "mergerfs",
 	"/usr/include/seccomp.h":            "libseccomp-dev",
 	"/usr/bin/cc":                       "gcc",
 }

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build release
+
+package e2e
+
+import (
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/csi"
+	"kubediag.org/kubediag/test/debian"
+)
+
+// fuseClient is a program of Debian that mounts a file system on FUSE.
+type fuseClient struct {
+	programs []string
+	// daemon returns the command line that mounts what is in the directory data at {}; own is another directory.
+	daemon func(t *testing.T, data, own string) []string
+}
+
+var clients = map[string]fuseClient{
+	"rclone": {[]string{"rclone"}, func(_ *testing.T, data, _ string) []string {
+		return []string{"rclone", "mount", ":local:" + data, "{}", "--config=", "--allow-other"}
+	}},
+	"sshfs": {[]string{"sshfs", sftpServer}, func(t *testing.T, data, own string) []string {
+		script := filepath.Join(own, "ssh") // the server at the other end of a pipe, without ssh between them
+		must(t, os.WriteFile(script, []byte("#!/bin/sh\nexec "+sftpServer+"\n"), 0o700))
+		return []string{"sshfs", "-f", "-o", "allow_other,ssh_command=" + script, "host:" + data, "{}"}
+	}},
+	"mergerfs": {[]string{"mergerfs"}, func(_ *testing.T, data, _ string) []string {
+		return []string{"mergerfs", "-f", "-o", "allow_other,cache.files=off", data, "{}"}
+	}},
+	"s3fs": {[]string{"s3fs"}, func(t *testing.T, data, own string) []string {
+		server := httptest.NewServer(bucket{data})
+		t.Cleanup(server.Close)
+		passwords := filepath.Join(own, "passwords")
+		must(t, os.WriteFile(passwords, []byte("user:password"), 0o600))
+		return []string{"s3fs", "data", "{}", "-f", "-o", "allow_other,use_path_request_style,url=" + server.URL + ",passwd_file=" + passwords}
+	}},
+}
+
+const sftpServer = "/usr/lib/openssh/sftp-server"
+
+// TestClients stops, kills and mounts again real clients of file systems on FUSE, below a volume of a running pod that has a container
+// with a subPath. A client that is stopped is reported, and nothing is done. One that was killed is reported, too; once it is mounted again
+// for the node, a Diagnosis repairs the volume in the containers, which run on.
+func TestClients(t *testing.T) {
+	for name, c := range clients {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkClient(t, c)
+		})
+	}
+}
+
+func checkClient(t *testing.T, c fuseClient) {
+	must(t, debian.Install(t.Context(), c.programs...))
+	data := t.TempDir()
+	must(t, errors.Join(
+		os.MkdirAll(filepath.Join(data, "sub"), 0o755),
+		os.WriteFile(filepath.Join(data, "file"), []byte("whole\n"), 0o600),
+		os.WriteFile(filepath.Join(data, "sub/file"), []byte("part\n"), 0o600)))
+	v := &cephVolume{env: start(t, cluster.Options{Kubelet: cluster.Kubernetes137})}
+	v.driver = csi.Install(t, v.Env, c.daemon(t, data, t.TempDir())...)
+	v.driver.AddVolume(t, volumeName, "")
+	v.pods = v.driver.Start(t, readersOf("readers", volumeName, 1))
+	v.checkReaders(t, "whole", "part")
+	const faults = 4 // of the volume, its part, and one in each container
+
+	daemon := v.driver.Staged(t, volumeName).PID
+	must(t, unix.Kill(daemon, unix.SIGSTOP))
+	t.Cleanup(func() { _ = unix.Kill(daemon, unix.SIGCONT) })
+	v.awaitFaults(t, "HungMount", faults)
+	must(t, unix.Kill(daemon, unix.SIGCONT))
+	v.awaitFaults(t, "", 0)
+	v.checkReaders(t, "whole", "part")
+
+	v.driver.KillDaemon(t, volumeName)
+	v.awaitFaults(t, "DisconnectedFUSE", faults)
+	v.checkReaders(t, notConnected, notConnected)
+	v.driver.Restart(t)
+	v.checkDead(t, v.mounted(&v.pods[0]))
+	v.Kubectl(t, "", "apply", "-f", volumeHealth)
+	v.checkHealed(t, v.diagnose(t, "killed", &v.pods[0]))
+	v.checkReaders(t, "whole", "part")
+	v.checkSame(t, v.pods)
+	v.awaitFaults(t, "", 0)
+}
