@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/mountstate"
@@ -34,7 +33,7 @@ const (
 const maxNotJudgedLogged = 10
 
 // coverage looks at the whole node from time to time, as scan does, and keeps how much of it could not be judged. Without that, a cluster
-// in which no fault is known would look as one that was looked at.
+// without a known fault would pass for a healthy cluster, though no agent has judged its mounts.
 type coverage struct {
 	look func(ctx context.Context) (mountstate.Survey, error)
 	log  logr.Logger
@@ -50,10 +49,8 @@ type coverage struct {
 
 // newCoverage makes the part that looks at all of this node.
 func (a *agent) newCoverage(watching func() bool) *coverage {
-	node := searches.Node{
-		Devices: a.devices, Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}, ClaimPaths: a.pods.ClaimPaths,
-		Attachments: a.pods, OrphanAge: orphan.DefaultMinimumAge, Specs: somePods{a.pods, func(*corev1.Pod) bool { return true }},
-	}
+	node := a.searched(a.volumes.Prober)
+	node.OrphanAge, node.Specs = orphan.DefaultMinimumAge, somePods{a.pods, func(*corev1.Pod) bool { return true }}
 	return &coverage{log: a.manager.GetLogger().WithName("coverage"), watching: watching, look: func(ctx context.Context) (mountstate.Survey, error) {
 		at, err := a.kubelet.Node(ctx)
 		if err != nil {

@@ -12,16 +12,22 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/searches"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
+// searched answers the searches of this node, without a kubelet and specs of pods.
+func (a *agent) searched(prober volume.Prober) searches.Node {
+	return searches.Node{
+		Devices: a.devices, Prober: prober, Runtime: &cri.Client{Socket: a.runtimeSocket}, ClaimPaths: a.pods.ClaimPaths, Attachments: a.pods,
+	}
+}
+
 // looks are the searches that the sentinel makes from time to time. They are those of a scan.
 func (a *agent) looks() map[fault.Search]mountstate.Inspector {
-	node := searches.Node{
-		Devices: a.devices, Prober: a.watched.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}, ClaimPaths: a.pods.ClaimPaths, Attachments: a.pods,
-	}
+	node := a.searched(a.watched.Prober)
 	all := map[fault.Search]mountstate.Inspector{}
 	for _, s := range searches.All() {
 		switch s.Kind {

@@ -153,7 +153,7 @@ type pageServer struct {
 	mu      sync.Mutex
 	changed chan struct{}          // is closed when something changes
 	version int                    // counts the changes that were reported
-	last    *statusReport          // the last one that was complete
+	last    *statusReport          // the last complete report
 	shared  map[string]*sharedPage // by address, while a browser waits for it
 }
 

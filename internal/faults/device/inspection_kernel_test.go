@@ -59,7 +59,7 @@ func TestNamespacesWithoutProcesses(t *testing.T) {
 	}
 	var list []mountns.Namespace
 	for i := range many {
-		ns := mountns.Namespace{Inode: uint64(i + 1), ID: own.ID} // found by the ID, and not the one that is meant
+		ns := mountns.Namespace{Inode: uint64(i + 1), ID: own.ID} // found by its ID, and not the wanted namespace
 		if i%2 > 0 && own.ID != 0 {
 			ns.ID = ^uint64(i) // there is none
 		}

@@ -150,7 +150,7 @@ func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
 	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)
 }
 
-// hasReplaced reports whether a copy is the one that has taken the place of a mount.
+// hasReplaced reports whether a copy has taken the place of a mount.
 func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
 	if c.Verdict.Code == "" && c.Source.isAnswer(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {

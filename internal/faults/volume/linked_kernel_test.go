@@ -126,7 +126,7 @@ func TestAnotherDisk(t *testing.T) {
 		t.Helper()
 		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}, Volume: "local"})
 		s.must(err)
-		if len(survey.Volumes) == 0 { // the node's disk need not be one that can fail
+		if len(survey.Volumes) == 0 { // the node's disk may be of a kind that never fails
 			return volume.Verdict{}
 		}
 		return survey.Volumes[0].Verdict
