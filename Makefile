@@ -127,6 +127,10 @@ test-ui: ## Look at the pages with Debian's chromium and axe-core, with pictures
 	@test -e bin/ui/node_modules/axe-core/axe.min.js || npm install --prefix bin/ui --no-save --no-audit --no-fund axe-core@4.11.0
 	cd test/ui && go test -count=1 ./...
 
+.PHONY: test-ui-speed
+test-ui-speed: ## Measure the pages with 5,000 faults, after make test-ui: first paint, computing, size, memory
+	cd test/ui && go test -count=1 -v -run 'TestSpeed$$|TestANewFault' .
+
 .PHONY: test-headlamp
 test-headlamp: ## Build the plugin for Headlamp into bin/headlamp with its npm kit, and check its types; no part of make test
 	@command -v npm >/dev/null || apt-get install -y --no-install-recommends npm

@@ -182,3 +182,25 @@ func TestVerbsOfThePlugin(t *testing.T) {
 		}
 	}
 }
+
+// withoutScreen says of verbs why no screen of theirs grows with the faults. All others have golden screens.
+var withoutScreen = map[string]string{
+	"explain": "it has the pages of the runbook", "version": "it writes two lines", "demo": "a test of its own has each of its lines",
+}
+
+// TestEachVerbHasScreens: a verb that is new is in the test of the screens of package node, too.
+func TestEachVerbHasScreens(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range NewCommand().Commands() {
+		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		screens, err := filepath.Glob("node/testdata/screen-" + cmd.Name() + ".*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reason := withoutScreen[cmd.Name()]; (reason == "") != (len(screens) == 4) {
+			t.Errorf("%s has the screens %q, and is said to need none because %q", cmd.Name(), screens, reason)
+		}
+	}
+}

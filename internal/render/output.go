@@ -78,13 +78,23 @@ func (p *Page) Paste(indent int, line string) {
 // Blank adds an empty line.
 func (p *Page) Blank() { p.text.WriteByte('\n') }
 
+// Text adds a text that has its lines.
+func (p *Page) Text(text string) { p.text.WriteString(text) }
+
+// List adds as many parts of a list as fit a screen, beside the lines that are there and those that come below. noun is the name of a part.
+func (p *Page) List(parts []string, below int, noun string) {
+	p.Text(p.Screen.FitParts(parts, strings.Count(p.String(), "\n")+below, func(n int) string {
+		return p.Screen.Wrap("", fmt.Sprintf("and %s more: pipe the output into less, or see -o json", verb.Count(n, noun)), 2) + "\n"
+	}))
+}
+
 // String is the text.
 func (p *Page) String() string { return p.text.String() }
 
-// Risk adds a finding of lint behind its place, with the change that cures it.
-func (p *Page) Risk(place string, f lint.Finding) {
-	p.text.WriteString(p.Screen.Wrap("", printable.Quoted(place+": "+f.Summary), 2))
-	p.text.WriteString(p.Screen.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
+// Risk is a finding of lint behind its place, with the change that cures it.
+func Risk(s terminal.Screen, place string, f lint.Finding) string {
+	p := &Page{Screen: s}
+	p.Text(s.Wrap("", printable.Quoted(place+": "+f.Summary), 2) + s.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
 	if f.Patch != "" {
 		p.Line(2, "Patch:")
 		for line := range strings.Lines(f.Patch) {
@@ -92,4 +102,5 @@ func (p *Page) Risk(place string, f lint.Finding) {
 		}
 	}
 	p.Blank()
+	return p.String()
 }

@@ -38,7 +38,10 @@ func (t Table) Text(s terminal.Screen) string {
 	var b strings.Builder
 	if s.Width > 0 && s.Width < narrowTable {
 		for _, row := range t.Rows[1:] {
-			head := strings.Join(row.Cells[:t.Painted], " ") + ", " + strings.Join(row.Cells[t.Painted:t.Subject], ", ")
+			head := strings.Join(row.Cells[t.Painted:t.Subject], ", ")
+			if t.Painted > 0 {
+				head = strings.Join(row.Cells[:t.Painted], " ") + ", " + head
+			}
 			b.WriteString(s.Wrap("", printable.Quoted(head), 2))
 			b.WriteString("  " + s.Cut(row.Cells[t.Subject], s.Width-2) + "\n" + row.below(s, 2))
 		}

@@ -104,8 +104,12 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 	if err != nil {
 		return err
 	}
-	return verb.Write(cmd.OutOrStdout(), fmt.Sprintf("Wrote %s: %d KiB.\nRead it with: kubediag scan --from %s\n",
-		printable.Quoted(name), (size+1023)>>10, fault.Quote(name)))
+	return verb.Write(cmd.OutOrStdout(), writtenText(name, size))
+}
+
+// writtenText says where the bundle is, and how to read it.
+func writtenText(name string, size int64) string {
+	return fmt.Sprintf("Wrote %s: %d KiB.\nRead it with: kubediag scan --from %s\n", printable.Quoted(name), (size+1023)>>10, fault.Quote(name))
 }
 
 // agentPod is the pod of an agent that runs.

@@ -6,7 +6,9 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // getOptions are the flags of the verb get.
@@ -100,26 +103,67 @@ func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, namespace
 	if len(table.Rows) == 0 {
 		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+apiClient.commandLine("run", "pod/NAME")+"\n")
 	}
-	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == formatWide, WithNamespace: namespace == ""})
-	more := 0
-	if *o.out == formatText {
+	return apiClient.writeTable(cmd.OutOrStdout(), screenOf(cmd), table, *o.out, namespace)
+}
+
+// writeTable writes a table of Diagnoses in a format. The one for people fits a screen.
+func (c *client) writeTable(out io.Writer, screen terminal.Screen, table *metav1.Table, format verb.Format, namespace string) error {
+	more, all := 0, namespace == ""
+	if format == formatText {
 		more = keepNewest(table)
 	}
-	if err := p.PrintObj(table, printable.Writer(cmd.OutOrStdout())); err != nil {
+	if format == formatText && screen.Width > 0 {
+		if err := verb.Write(out, screen.Text(fittedTable(table, all).Text(screen))); err != nil {
+			return err
+		}
+	} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: format == formatWide, WithNamespace: all}).PrintObj(table, printable.Writer(out)); err != nil {
 		return fmt.Errorf("print table: %w", err)
 	}
 	if more == 0 {
 		return nil
 	}
 	where := "-A"
-	if namespace != "" {
+	if !all {
 		where = "--namespace=" + namespace
 	}
-	return verb.Write(cmd.OutOrStdout(), fmt.Sprintf("These are the newest, and %d are older. All: %s\n", more, apiClient.commandLine("get", where, "-o", "wide")))
+	return verb.Write(out, fmt.Sprintf("These are the newest, and %d are older. All of them:\n  %s\n", more, c.commandLine("get", where, "-o", "wide")))
+}
+
+// fittedTable has the columns that kubectl prints without -o wide. All can be cut but the names.
+func fittedTable(from *metav1.Table, withNamespace bool) render.Table {
+	made := render.Table{Subject: 1}
+	add := func(namespace string, cell func(column int) any) {
+		var row render.Row
+		if withNamespace {
+			row.Cells = append(row.Cells, namespace)
+		}
+		for i, c := range from.ColumnDefinitions {
+			if text := ""; c.Priority == 0 {
+				if value := cell(i); value != nil {
+					text = fmt.Sprint(value)
+				}
+				row.Cells = append(row.Cells, printable.Quoted(text))
+			}
+		}
+		made.Rows = append(made.Rows, row)
+	}
+	if withNamespace {
+		made.Subject = 2
+	}
+	add("NAMESPACE", func(column int) any { return strings.ToUpper(from.ColumnDefinitions[column].Name) })
+	for _, row := range from.Rows {
+		add(metadata(row.Object.Object).GetNamespace(), func(column int) any {
+			if column < len(row.Cells) {
+				return row.Cells[column]
+			}
+			return nil
+		})
+	}
+	return made
 }
 
 // maxDiagnosisRows is how many Diagnoses fit a screen of 40 lines.
-const maxDiagnosisRows = 37
+const maxDiagnosisRows = 36
 
 // keepNewest keeps as many rows of a table as fit a screen, the newest first, and returns how many it has left out.
 func keepNewest(table *metav1.Table) int {

@@ -6,7 +6,6 @@ package cluster
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -16,9 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/schematest"
-	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
-	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -111,23 +108,6 @@ func impactReports() map[string]impactView {
 		{"worker-8", "no answer within 1m0s: No agent answers on node worker-8"}, {"worker-9", "not asked: 200 nodes are asked at most"},
 	}}}
 	return views
-}
-
-// TestImpactScreens compares the screens with golden files, and holds their lines to the width.
-func TestImpactScreens(t *testing.T) {
-	t.Parallel()
-	for name, view := range impactReports() {
-		for _, width := range []int{80, 120} {
-			view.screen, view.api = terminal.Screen{Width: width}, &client{}
-			got := view.text()
-			for line := range strings.Lines(got) {
-				if terminal.Columns(strings.TrimSuffix(line, "\n")) > width {
-					t.Errorf("%s: %d columns: %q", name, terminal.Columns(line), line)
-				}
-			}
-			verbtest.Golden(t, fmt.Sprintf("impact.%s.%d", name, width), got)
-		}
-	}
 }
 
 func TestImpactSchema(t *testing.T) {

@@ -39,7 +39,17 @@ func (v impactView) text() string {
 	if len(v.report.Volumes) == 0 {
 		return v.screen.Text(text)
 	}
-	return v.screen.Text(text + "\n" + v.tableText())
+	return v.screen.Text(text + "\n" + v.fittedTable(terminal.ScreenLines-strings.Count(text, "\n")-1))
+}
+
+// fittedTable has as many rows as fit some lines: a row may have a reason below it.
+func (v impactView) fittedTable(lines int) (text string) {
+	for rows := min(len(v.report.Volumes), maxImpactRows); rows > 0; rows-- {
+		if text = v.tableText(rows); strings.Count(text, "\n") <= lines {
+			break
+		}
+	}
+	return text
 }
 
 // count counts the volumes of which something holds, and their pods and nodes.
@@ -103,11 +113,11 @@ func (v impactView) gapsText() (text string) {
 	return text
 }
 
-// tableText has a row for each volume.
-func (v impactView) tableText() string {
+// tableText has a row for each of the first volumes.
+func (v impactView) tableText(rows int) string {
 	table := render.Table{Rows: []render.Row{{Cells: []string{"LOSES", "RETURNS", "POD", "VOLUME", "DAEMON", "NODE"}}}, Painted: 0, Subject: 2}
 	all := v.report.Volumes
-	for _, one := range all[:min(len(all), maxImpactRows)] {
+	for _, one := range all[:rows] {
 		row := render.Row{Colour: map[impactAnswer]terminal.Colour{loses: terminal.Red, mayLose: terminal.Yellow, losesNot: terminal.Dim}[one.Loses]}
 		var reasons []string
 		if one.DaemonUnknown != "" {
@@ -127,7 +137,7 @@ func (v impactView) tableText() string {
 		table.Rows = append(table.Rows, row)
 	}
 	text := table.Text(v.screen)
-	if more := len(all) - maxImpactRows; more > 0 {
+	if more := len(all) - rows; more > 0 {
 		text += fmt.Sprintf("  and %d more: -o json\n", more)
 	}
 	return text

@@ -221,9 +221,9 @@ func (r *lintResult) finalError(cmd *cobra.Command, out verb.Format) error {
 }
 
 func (r *lintResult) resultText(screen terminal.Screen) string {
-	p := &render.Page{Screen: screen}
+	var risks []string
 	for _, f := range r.Findings {
-		p.Risk(fmt.Sprintf("%s %s %s/%s", f.Rule, f.Kind, f.Namespace, f.Name), f)
+		risks = append(risks, render.Risk(screen, fmt.Sprintf("%s %s %s/%s", f.Rule, f.Kind, f.Namespace, f.Name), f))
 	}
 	mark, colour, text := "✓", terminal.Green, "No risk found in "+verb.Count(r.Workloads, "workload")
 	if len(r.Findings) > 0 {
@@ -234,9 +234,11 @@ func (r *lintResult) resultText(screen terminal.Screen) string {
 	} else {
 		text += "; the versions of the kubelets are not known, and the oldest was assumed"
 	}
-	text = p.String() + screen.Marked("", mark, colour, text+".")
+	text = screen.Marked("", mark, colour, text+".")
 	for _, gap := range r.NotLookedAt {
 		text += screen.Marked("", "!", terminal.Yellow, "Not looked at: "+gap)
 	}
-	return screen.Text(text)
+	p := &render.Page{Screen: screen}
+	p.List(risks, strings.Count(text, "\n"), "risk")
+	return screen.Text(p.String() + text)
 }

@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
@@ -28,7 +30,8 @@ func newReportCommand(conn *connection) *cobra.Command {
 		Use:   "report NAME",
 		Short: "Write the whole story of a Diagnosis, for a ticket",
 		Long: "report writes all that a Diagnosis says: the question, the findings with their evidence, the plan, what was done, and the\n" +
-			"proof. In JSON and YAML, it is the Diagnosis itself.\n\n" +
+			"proof. In JSON and YAML, it is the Diagnosis itself. On a terminal it writes one screen, and the command for the\n" +
+			"whole report, which -o markdown shows.\n\n" +
 			"With --artifacts, it writes the artifacts of a Diagnosis into a directory: the mount table of the node, and the Pod. They are in\n" +
 			"a Diagnosis that was made by run --artifacts. Credentials are taken out.",
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
@@ -49,12 +52,25 @@ func newReportCommand(conn *connection) *cobra.Command {
 			if *out == verb.JSON || *out == verb.YAML {
 				return newPrinter(*out, "Diagnosis").printObject(cmd.OutOrStdout(), diagnosis)
 			}
+			if screen := screenOf(cmd); screen.Terminal && *out == formatText {
+				return verb.Write(cmd.OutOrStdout(), client.reportSummary(screen, diagnosis))
+			}
 			return verb.Write(cmd.OutOrStdout(), render.Report(diagnosis))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "artifacts", "", "write the artifacts into this directory, which must be new or empty, and no report")
 	out = addFormat(cmd, formatMarkdown, verb.JSON, verb.YAML)
 	return cmd
+}
+
+// reportSummary is the Diagnosis on one screen, with the command that writes all of it into a file.
+func (c *client) reportSummary(screen terminal.Screen, d *v1.Diagnosis) string {
+	w := newStory(screen, d)
+	whole := terminal.Hint{
+		Line:    c.commandLine("report", d.Name, "-n", d.Namespace) + " > " + d.Name + ".md",
+		Purpose: "writes the whole report: " + verb.Count(strings.Count(render.Report(d), "\n"), "line"),
+	}
+	return w.headline(d.Spec.Target()+", Diagnosis "+d.Namespace+"/"+d.Name) + w.newsText(d) + screen.Text("\n"+screen.Hints([]terminal.Hint{whole}, nil))
 }
 
 // maxArtifactBytes bounds the size of an unpacked copy, in bytes. An agent copies no larger file.

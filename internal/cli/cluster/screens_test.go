@@ -6,6 +6,7 @@ package cluster
 import (
 	"fmt"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,6 +27,8 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cli/verb/verbtest"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -160,6 +163,75 @@ func doctorOf(t *testing.T, n int) func(s terminal.Screen) string {
 	return func(s terminal.Screen) string { return resultsText(s, results) }
 }
 
+// took is the time of a Diagnosis in a text.
+var took = regexp.MustCompile(`(Healed in) [0-9.]+ m?s`)
+
+// withoutScreen says of verbs why they have no screen that grows with the faults.
+var withoutScreen = map[string]string{
+	"ui": "it writes its address and how to end it", "explain": "it has the pages of the runbook", "version": "it writes two lines",
+}
+
+// lintScreen is the result of lint with this many risks.
+func lintScreen(n int) func(s terminal.Screen) string {
+	r := &lintResult{Workloads: 7 + n, KubeletVersion: "1.18.19"}
+	for i := range n {
+		r.Findings = append(r.Findings, lint.Finding{
+			Rule: lint.MutableSubPath, Kind: "Deployment", Namespace: "shop", Name: fmt.Sprint("web-", i), Summary: "container nginx mounts subPath nginx.conf of ConfigMap nginx-conf, which changes",
+			Cure: "Make the ConfigMap immutable, or mount the whole volume", Patch: "spec:\n  template:\n    spec:\n      containers:\n      - name: nginx\n",
+		})
+	}
+	return r.resultText
+}
+
+// impactScreens are those of impact, and one with 300 volumes.
+func impactScreens() map[string]func(s terminal.Screen) string {
+	screens := map[string]func(s terminal.Screen) string{}
+	for name, view := range impactReports() {
+		screens[name] = func(s terminal.Screen) string {
+			view.screen, view.api = s, &client{}
+			return view.text()
+		}
+	}
+	q := questions()["node"]
+	many := impactView{question: q, report: &impactReport{SchemaVersion: 1, Target: q.target}}
+	answer := nodeAnswer{unknown: []string{"mnt:[4026532201]: 1 process does not answer"}}
+	for i := range 300 {
+		one := impactOf(fmt.Sprint("web-", i), fault.ReturnRepair, driverPod)
+		if i%2 == 0 {
+			one.UnmountRefusal = "2 mounts lie on it, and the kernel refuses to unmount it until they are gone"
+		}
+		answer.volumes = append(answer.volumes, one)
+	}
+	many.report.add(q, "worker-7", answer)
+	screens["300"] = func(s terminal.Screen) string {
+		many.screen, many.api = s, &client{}
+		return many.text()
+	}
+	return screens
+}
+
+// diagnosesTable is the table of Diagnoses, as the API server has it.
+func diagnosesTable(n int) *metav1.Table {
+	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{{Name: "Name"}, {Name: "Target"}, {Name: "Fault"}, {Name: "Outcome"}, {Name: "Age"}, {Name: "Mode", Priority: 1}}}
+	for i := range n {
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("web-7d9f8b6c5-x2x9k-%05d", i), CreationTimestamp: metav1.NewTime(noon.Add(time.Duration(i) * time.Minute))}}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{o.Name, "pod shop/web-7d9f8b6c5-x2x9k", "StaleSubPath", nil, "5m", "Plan"}, Object: runtime.RawExtension{Object: o}})
+	}
+	return table
+}
+
+// getScreen is the table of this many Diagnoses in all namespaces.
+func getScreen(t *testing.T, n int) func(s terminal.Screen) string {
+	t.Helper()
+	return func(s terminal.Screen) string {
+		var b strings.Builder
+		if err := (&client{}).writeTable(&b, s, diagnosesTable(n), formatText, ""); err != nil {
+			t.Error(err)
+		}
+		return b.String()
+	}
+}
+
 // TestScreens: each verb is one screen of 40 lines, run about one fault of 12, and no line is too wide but those to paste and a path.
 func TestScreens(t *testing.T) {
 	t.Parallel()
@@ -196,6 +268,9 @@ func TestScreens(t *testing.T) {
 			return story(d, false)(s) + cancelledText(s, d)
 		}
 	}
+	report := func(d *v1.Diagnosis) func(s terminal.Screen) string {
+		return func(s terminal.Screen) string { return took.ReplaceAllString(api.reportSummary(s, d), "$1 2.0 s") }
+	}
 	all := map[string]screens{
 		"faults":  {"1": faults(1), "300": faults(300)},
 		"run":     {"1": story(diagnosisOf(1, v1.ModePlan), false), "300": story(diagnosisOf(300, v1.ModePlan), false)},
@@ -203,6 +278,11 @@ func TestScreens(t *testing.T) {
 		"approve": {"1": approve(1), "300": approve(300)},
 		"show":    {"0": show(0, endedOf(1)), "1": show(1, diagnosisOf(1, v1.ModePlan)), "300": show(300, diagnosisOf(300, v1.ModePlan))},
 		"cancel":  {"1": cancel(1), "300": cancel(300)},
+		"report":  {"1": report(endedOf(1)), "300": report(endedOf(300)), "plan": report(diagnosisOf(300, v1.ModePlan))},
+		"lint":    {"0": lintScreen(0), "1": lintScreen(1), "300": lintScreen(300)},
+		"get":     {"1": getScreen(t, 1), "300": getScreen(t, 300)},
+		"impact":  impactScreens(),
+		"bundle":  {"1": func(s terminal.Screen) string { return writtenText("kubediag-worker-7-20261127.tar.gz", 14<<10) }},
 		"doctor":  {"1": doctorOf(t, 1), "300": doctorOf(t, 300)},
 		"status":  {},
 	}
@@ -211,10 +291,15 @@ func TestScreens(t *testing.T) {
 			return statusView{faultsView{screen: s, api: &client{}, brief: true, now: noon, problems: r.Unwatched}, r}.text()
 		}
 	}
+	for _, cmd := range newPlugin().Commands() {
+		if reason := withoutScreen[cmd.Name()]; (reason == "") != (all[cmd.Name()] != nil) {
+			t.Errorf("%s has %d screens, and is said to need none because %q", cmd.Name(), len(all[cmd.Name()]), reason)
+		}
+	}
 	for of, screens := range all {
 		for name, text := range screens {
 			for _, width := range []int{80, 120} {
-				got, most := text(terminal.Screen{Width: width}), 40
+				got, most := text(terminal.Screen{Width: width, Terminal: true}), terminal.ScreenLines
 				if name == "1" && (of == "run" || of == "healed") {
 					most = 12
 				}

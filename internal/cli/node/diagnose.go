@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -227,19 +228,28 @@ func diagnosisError(diagnosis *v1.Diagnosis) error {
 type diagnosisPrinter struct {
 	pipeline.Discard // the report follows at once, and without an API server nothing is approved
 
-	view scanView
-	out  io.Writer
+	view  scanView
+	out   io.Writer
+	lines int                    // that were printed
+	ended map[v1.ActionPhase]int // actions of the operation that runs
 }
 
 var _ pipeline.Observer = (*diagnosisPrinter)(nil)
 
 // printText prints a text; the end says whether the output could be written.
 func (p *diagnosisPrinter) printText(text string) {
+	p.lines += strings.Count(text, "\n")
 	_ = verb.Write(p.out, p.view.Text(text))
 }
 
 // OperationEnded prints how an operation went.
 func (p *diagnosisPrinter) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
+	for _, phase := range slices.Sorted(maps.Keys(p.ended)) {
+		if more := p.ended[phase] - maxActionLines; more > 0 && p.view.Terminal {
+			p.printText(fmt.Sprintf("  %-12s and %s more\n", phase, verb.Count(more, "action")))
+		}
+	}
+	p.ended = nil
 	text := run.Operation
 	if run.CompletionTime != nil && run.StartTime != nil {
 		text += fmt.Sprintf(", %d ms", run.CompletionTime.Sub(run.StartTime.Time).Milliseconds())
@@ -253,8 +263,17 @@ func (p *diagnosisPrinter) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) 
 // operationWords take the place of the phase of an operation with such a reason.
 var operationWords = map[string]string{v1.ReasonNothingRepaired: "Left alone", v1.ReasonNotJudged: "Not judged"}
 
+// maxActionLines bounds the actions of one operation that a person sees end in the same phase.
+const maxActionLines = 3
+
 // ActionEnded prints the phase of an action and its message.
 func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
+	if p.ended == nil {
+		p.ended = map[v1.ActionPhase]int{}
+	}
+	if p.ended[a.Phase]++; p.view.Terminal && p.ended[a.Phase] > maxActionLines {
+		return
+	}
 	text := a.Kind + " " + a.Target
 	if a.Message != "" {
 		text += ": " + a.Message
@@ -264,10 +283,11 @@ func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.Act
 
 // conclusionText is the report: faults, the plan, the result, and the command that carries the plan out.
 func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) string {
-	var text strings.Builder
+	var faults []string
 	for _, f := range diagnosis.Status.Faults {
-		text.WriteString("\n" + p.faultText(f))
+		faults = append(faults, "\n"+p.faultText(f))
 	}
+	var text strings.Builder
 	if diagnosis.Status.Outcome == v1.OutcomePlanned {
 		text.WriteString("\n" + render.PlanText(p.view.Screen, render.Actions(diagnosis, false), p.view.verbose))
 		for _, code := range unplannedCodes(diagnosis) {
@@ -278,7 +298,10 @@ func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) 
 	if diagnosis.Status.Outcome == v1.OutcomePlanned {
 		text.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
 	}
-	return text.String()
+	others := strings.Count(text.String(), "\n") + p.lines
+	return p.view.FitParts(faults, others, func(n int) string {
+		return "\n" + p.view.Wrap("", fmt.Sprintf("and %s more: pipe the output into less, or see -o json", verb.Count(n, "fault")), 2)
+	}) + text.String()
 }
 
 // unplannedCodes are the codes of faults for which a plan has no action.

@@ -138,19 +138,31 @@ func (r featureReport) writeText(s terminal.Screen) string {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", a.Name, a.Answer, a.MinimumKernel)
 	}
 	_ = t.Flush() // into memory
+	var notes []string
 	for _, a := range r.Features {
 		if a.Answer == "no" {
-			text.WriteString(s.Wrap("", fmt.Sprintf("without %s: %s", a.Name, a.Without), 2))
+			notes = append(notes, s.Wrap("", fmt.Sprintf("without %s: %s", a.Name, a.Without), 2))
 		}
 		if a.Error != "" {
-			text.WriteString(s.Wrap("", printable.Quoted(a.Name+": "+a.Error), 2))
+			notes = append(notes, s.Wrap("", printable.Quoted(a.Name+": "+a.Error), 2))
 		}
 	}
-	fmt.Fprintln(&text)
-	fmt.Fprintln(t, "FOR\tBACK END\tWHICH MEANS")
-	for _, e := range r.Backends {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", e.Purpose, e.Backend, e.Means)
+	backends := r.backendsText(s)
+	text.WriteString(s.FitParts(notes, strings.Count(text.String()+backends, "\n"), func(n int) string { return fmt.Sprintf("and %d more: -o json\n", n) }))
+	return text.String() + backends
+}
+
+// backendsText is a table of the ways that are taken.
+func (r featureReport) backendsText(s terminal.Screen) string {
+	text := "\n"
+	all := append([]chosenBackend{{"FOR", "BACK END", "WHICH MEANS"}}, r.Backends...)
+	purpose, backend := 0, 0
+	for _, e := range all {
+		purpose, backend = max(purpose, len(e.Purpose)), max(backend, len(e.Backend))
 	}
-	_ = t.Flush() // into memory
-	return text.String()
+	for _, e := range all {
+		before := terminal.Pad(e.Purpose, purpose) + "  " + terminal.Pad(e.Backend, backend) + "  "
+		text += s.Wrap(before, e.Means, len(before))
+	}
+	return text
 }

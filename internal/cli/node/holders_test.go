@@ -245,7 +245,7 @@ func TestManyHoldersAreCountedForPeople(t *testing.T) {
 		u.Holders = append(u.Holders, newUseHolder(exporterHolder()))
 	}
 	b := &render.Page{}
-	u.addTo(b)
+	u.addTo(b, 0)
 	if n := strings.Count(b.String(), "\n  mount /host"); n != maxHolders || !strings.Contains(b.String(), "and 2 holders more") {
 		t.Errorf("%d holders told:\n%s", n, b)
 	}

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -54,30 +55,31 @@ func holdersError(uses []deviceUse, from coverageOrigin) error {
 func (u deviceUse) isHeld() bool { return u.Device.State == stateHeld }
 
 // reportText is the device, a block for each holder, and a line about the coverage.
-func (r *holdersReport) reportText(s terminal.Screen) string {
-	p := &render.Page{Screen: s}
-	r.deviceUse.addTo(p)
+func (r *holdersReport) reportText(s terminal.Screen) string { return r.reportTextAbove(s, 0) }
+
+// reportTextAbove is a report with some lines below it.
+func (r *holdersReport) reportTextAbove(s terminal.Screen, below int) string {
+	p, coverage := &render.Page{Screen: s}, &render.Page{Screen: s}
+	r.Looked.addTo(coverage, "")
+	below += strings.Count(coverage.String(), "\n") + 1
+	r.deviceUse.addTo(p, below)
 	listed := r.foreign || r.Device.State == stateInUse && r.Device.MountPoint != ""
 	switch {
 	case r.foreign:
-		r.addHolders(p) // the user who names a device wants to know
+		r.addHolders(p, below) // the user who names a device wants to know
 	case listed:
-		r.addUsers(p)
+		r.addUsers(p, below)
 	}
 	if r.isHeld() || listed || r.Device.State == stateUnknown {
 		p.Blank()
 	}
-	r.Looked.addTo(p, "")
-	return p.String()
+	return p.String() + coverage.String()
 }
 
 // reportText is that of each device.
 func (r *abandonedReport) reportText(s terminal.Screen) string {
-	p := &render.Page{Screen: s}
 	held := 0
 	for _, u := range r.Devices {
-		u.addTo(p)
-		p.Blank()
 		if u.isHeld() {
 			held++
 		}
@@ -89,8 +91,19 @@ func (r *abandonedReport) reportText(s terminal.Screen) string {
 	case len(r.Devices) == 0:
 		verdict = "Every mounted device is also mounted where the kubelet runs. "
 	}
-	r.Looked.addTo(p, verdict)
-	return p.String()
+	coverage := &render.Page{Screen: s}
+	r.Looked.addTo(coverage, verdict)
+	below := strings.Count(coverage.String(), "\n")
+	var devices []string
+	for _, u := range r.Devices {
+		one := &render.Page{Screen: s}
+		u.addTo(one, below+2) // the blank, and the number of other devices
+		one.Blank()
+		devices = append(devices, one.String())
+	}
+	p := &render.Page{Screen: s}
+	p.List(devices, below, "device")
+	return p.String() + coverage.String()
 }
 
 // addTo adds the gaps of the look, the verdict, the coverage, and the notes on it.
@@ -105,7 +118,8 @@ func (l holderCoverage) addTo(p *render.Page, verdict string) {
 	}
 }
 
-func (u deviceUse) addTo(p *render.Page) {
+// addTo adds the device and its holders. Some lines come below.
+func (u deviceUse) addTo(p *render.Page, below int) {
 	d := u.Device
 	p.Line(0, "%s %s", d.titleText(), u.verdictText())
 	p.Row(2, "mounted", d.MountPoint)
@@ -116,7 +130,7 @@ func (u deviceUse) addTo(p *render.Page) {
 	case stateInUse:
 		u.addUses(p)
 	case stateHeld, stateUnknown:
-		u.addHolders(p)
+		u.addHolders(p, below)
 	}
 	for i, h := range u.Hidden {
 		if i == 0 {
@@ -190,29 +204,46 @@ func (u deviceUse) addUses(p *render.Page) {
 // maxHolders bounds the holders of a device in a text for people.
 const maxHolders = 50
 
-func (u deviceUse) addHolders(p *render.Page) {
+// addHolders adds the holders, the way to release the device and the changes that keep it from happening again.
+func (u deviceUse) addHolders(p *render.Page, below int) {
 	if !u.Device.Removable && u.Device.Why != "" && len(u.Holders) > 0 {
 		p.Row(2, "stays", u.Device.Why)
 	}
-	for _, h := range u.Holders[:min(len(u.Holders), maxHolders)] {
-		p.Blank()
-		h.addTo(p)
-	}
-	if more := len(u.Holders) - maxHolders; more > 0 {
-		p.Blank()
-		p.Line(2, "and %s more, which -o json lists", verb.Count(more, "holder"))
-	}
+	advice := &render.Page{Screen: p.Screen}
 	if u.release != "" {
-		p.Blank()
-		p.Line(2, "To release it:")
-		p.Blank()
-		p.Paste(4, u.release)
+		advice.Blank()
+		advice.Line(2, "To release it:")
+		advice.Blank()
+		advice.Paste(4, u.release)
 	}
-	u.addPatches(p)
+	u.addPatches(advice)
+	addEach(p, u.Holders, below+strings.Count(advice.String(), "\n"), "holder")
+	p.Text(advice.String())
+}
+
+// addEach adds holders of a device, or its users, which noun names. Some lines come below.
+func addEach(p *render.Page, holders []useHolder, below int, noun string) {
+	var parts []string
+	for _, h := range holders[:min(len(holders), maxHolders)] {
+		one := &render.Page{Screen: p.Screen}
+		one.Blank()
+		h.addTo(one)
+		parts = append(parts, one.String())
+	}
+	others := strings.Count(p.String(), "\n") + below
+	p.Text(p.Screen.FitParts(parts, others, func(n int) string { return leftOutText(p.Screen, n+len(holders)-len(parts), noun) }))
+	if more := len(holders) - len(parts); more > 0 && !p.Screen.Terminal {
+		p.Text(leftOutText(p.Screen, more, noun))
+	}
+}
+
+// leftOutText is the line about holders that are left out.
+func leftOutText(s terminal.Screen, n int, noun string) string {
+	return "\n" + s.Wrap("  ", fmt.Sprintf("and %s more, which -o json lists", verb.Count(n, noun)), 2)
 }
 
 // addUsers adds those that have a file on a mount that was named.
-func (u deviceUse) addUsers(p *render.Page) {
+func (u deviceUse) addUsers(p *render.Page, below int) {
 	users := slices.DeleteFunc(slices.Clone(u.Holders), func(h useHolder) bool { return h.Kind == string(devholder.Mount) })
 	blocking := 0
 	for _, h := range users {
@@ -225,14 +256,7 @@ func (u deviceUse) addUsers(p *render.Page) {
 		busy = "the kernel refuses to unmount it because of " + verb.Count(blocking, "user")
 	}
 	p.Row(2, "unmount", busy)
-	for i, h := range users {
-		p.Blank()
-		if i == maxHolders {
-			p.Line(2, "and %s more, which -o json lists", verb.Count(len(users)-maxHolders, "user"))
-			break
-		}
-		h.addTo(p)
-	}
+	addEach(p, users, below, "user")
 }
 
 func (h useHolder) addTo(p *render.Page) {
@@ -322,23 +346,28 @@ func (m *volumeMount) String() string {
 	return fmt.Sprintf("%shostPath %q at %q, mountPropagation %s", name, m.HostPath, m.MountPath, m.MountPropagation)
 }
 
-// addPatches adds each change once that keeps it from happening again.
+// addPatches adds each change once that keeps it from happening again. A screen has room for one.
 func (u deviceUse) addPatches(p *render.Page) {
-	var shown []string
-	for _, h := range u.Holders {
-		if h.Patch == "" || slices.Contains(shown, h.Patch) {
-			continue
+	var patched []useHolder
+	for _, alike := range verb.Group(u.Holders, func(h useHolder) string { return h.Patch }) {
+		if alike[0].Patch != "" {
+			patched = append(patched, alike[0])
 		}
-		shown = append(shown, h.Patch)
-		whose := h.Workload
-		if whose == "" {
-			whose = "what made pod " + h.Pod.String()
-		}
+	}
+	more := 0
+	if p.Screen.Terminal && len(patched) > 1 {
+		more, patched = len(patched)-1, patched[:1]
+	}
+	for _, h := range patched {
 		p.Blank()
-		p.Line(2, "So that it does not come back, patch %s:", whose)
+		p.Line(2, "So that it does not come back, patch %s:", cmp.Or(h.Workload, "what made pod "+h.Pod.String()))
 		p.Blank()
 		for line := range strings.Lines(h.Patch) {
 			p.Paste(4, strings.TrimSuffix(line, "\n"))
 		}
+	}
+	if more > 0 {
+		p.Blank()
+		p.Line(2, "and %s more, which -o json lists", verb.Plural(more, "patch", "patches"))
 	}
 }

@@ -60,12 +60,15 @@ func objectName(f lint.Located) string {
 
 // reportText is the report for people.
 func (r *lintReport) reportText(s terminal.Screen) string {
-	p := &render.Page{Screen: s}
+	var risks []string
 	for _, f := range r.Findings {
-		p.Risk(fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Rule, objectName(f)), f.Finding)
+		risks = append(risks, render.Risk(s, fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Rule, objectName(f)), f.Finding))
 	}
-	p.Line(0, "%s", r.verdictText())
-	return p.String()
+	verdict := &render.Page{Screen: s}
+	verdict.Line(0, "%s", r.verdictText())
+	p := &render.Page{Screen: s}
+	p.List(risks, strings.Count(verdict.String(), "\n"), "risk")
+	return p.String() + verdict.String()
 }
 
 // verdictText is the last line for people.

@@ -82,6 +82,7 @@ type probeReport struct {
 	Mount        scanMount `json:"mount"`
 	Milliseconds float64   `json:"milliseconds"`
 
+	program          programName
 	bindUntried      bool       // it is alive, and whether it can be bound is not known
 	codeIfUnbindable fault.Code // what it would be that it cannot
 }
@@ -124,7 +125,7 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 		return nil, unknownError(answers[0])
 	}
 	report := &probeReport{
-		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
+		SchemaVersion: schemaVersion, Path: name, program: thisProgram(), Code: code, Evidence: append([]string{}, answers[0].Evidence...),
 		Mount:        newScanMount(faults.MountOf(mountns.Mount{Mount: mount, Unique: answers[0].ID.UniqueID})),
 		Milliseconds: float64(took.Microseconds()) / 1000,
 		bindUntried:  code == "" && bindUntried(answers[0]), codeIfUnbindable: fault.DeletedVolumeSource,
@@ -221,7 +222,7 @@ func (r *probeReport) reportText(s terminal.Screen) string {
 		label = ""
 	}
 	if known {
-		addRemedy(p, entry, thisProgram())
+		addRemedy(p, entry, r.program)
 	}
 	p.Line(0, "Took %s.", render.Milliseconds(r.Milliseconds))
 	return p.String()

@@ -106,7 +106,7 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		Code: code, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
 	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}
-	if err := verb.Write(r.out, view.Text(r.before.reportText(view.Screen))); err != nil {
+	if err := verb.Write(r.out, view.Text(r.before.reportTextAbove(view.Screen, planLines))); err != nil {
 		return err
 	}
 	if done, err := r.checkReleasable(); done {
@@ -121,14 +121,14 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		return r.target.repairError()
 	}
 	r.next = commandAsTyped(cmd, view.program, "--yes", name)
-	if err := cmp.Or(verb.Write(r.out, view.Text("\n"+render.PlanText(view.Screen, render.Actions(r.target.plan, false), true))), ctx.Err()); err != nil {
+	if err := cmp.Or(verb.Write(r.out, view.Text(r.planText())), ctx.Err()); err != nil {
 		return err
 	}
 	if change.dryRun {
 		return verb.ErrFaults
 	}
 	if !change.yes {
-		if err := change.confirmOnTerminal(cmd, "Release "+r.before.Device.titleText()+" as planned?", r.next, nil); err != nil {
+		if err := change.confirmOnTerminal(cmd, "Release "+r.before.Device.titleText()+" as planned?", r.next, r.planDetails()); err != nil {
 			return err
 		}
 	}
@@ -137,6 +137,23 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 	}
 	text, err := r.verifyRelease(ctx)
 	return cmp.Or(verb.Write(r.out, view.Text(text)), err)
+}
+
+// planLines is the room on a screen for the plan and the question.
+const planLines = 4
+
+// planText is the plan. Many actions that are alike are one line.
+func (r *deviceRelease) planText() string {
+	return "\n" + render.PlanText(r.view.Screen, render.Actions(r.target.plan, false), false)
+}
+
+// planDetails returns the plan in full; nil: it was printed in full.
+func (r *deviceRelease) planDetails() func() string {
+	actions := render.Actions(r.target.plan, false)
+	if !render.Folded(actions) {
+		return nil
+	}
+	return func() string { return r.view.Text(render.PlanText(r.view.Screen, actions, true)) }
 }
 
 // checkReleasable says how the verb ends if the device is not to be released: it is free, in use, or held in another

@@ -39,3 +39,30 @@ func (s Screen) Hints(list []Hint, beside func(line string) bool) string {
 	}
 	return b.String()
 }
+
+// ScreenLines is how many lines of text a person sees at once.
+const ScreenLines = 40
+
+// FitParts joins the parts of a list. For a person it has those that fit a screen beside some other lines, but at least one, and a line
+// about the number of the others.
+func (s Screen) FitParts(parts []string, otherLines int, rest func(n int) string) string {
+	n := len(parts)
+	if s.Terminal {
+		n = 0
+		for lines := otherLines; n < len(parts); n++ {
+			lines += strings.Count(parts[n], "\n")
+			more := 0
+			if left := len(parts) - n - 1; left > 0 {
+				more = strings.Count(rest(left), "\n")
+			}
+			if n > 0 && lines+more > ScreenLines {
+				break
+			}
+		}
+	}
+	text := strings.Join(parts[:n], "")
+	if n < len(parts) {
+		text += rest(len(parts) - n)
+	}
+	return text
+}
