@@ -3,7 +3,7 @@
 
 //go:build api
 
-// Package upgrade_test installs our CustomResourceDefinitions over those of KubeDiag, with objects in them. KubeDiag's are
+// Package upgrade_test installs our CustomResourceDefinitions over earlier ones, with objects in them. Those of KubeDiag are
 // of apiextensions.k8s.io/v1beta1, so it takes a server of 1.18: it stores them with preserveUnknownFields.
 package upgrade_test
 
@@ -150,7 +150,7 @@ func (s *server) install(version string) (stored []*unstructured.Unstructured) {
 	}
 	for _, object := range apitest.Objects(s, string(text)) {
 		if object.GetKind() == "CustomResourceDefinition" {
-			s.must(http.MethodPost, crds+"v1beta1/customresourcedefinitions", object.Object)
+			s.must(http.MethodPost, "/apis/"+object.GetAPIVersion()+"/customresourcedefinitions", object.Object)
 			continue
 		}
 		apitest.Eventually(s, func() error { // a kind is served a moment after it is defined
@@ -159,7 +159,7 @@ func (s *server) install(version string) (stored []*unstructured.Unstructured) {
 			}
 			return nil
 		})
-		if status, ok := object.Object["status"]; ok {
+		if status, ok := object.Object["status"]; ok && object.GetKind() != "MountFault" { // of which it is no subresource
 			s.must(http.MethodPatch, pathOf(object)+"/status", map[string]any{"status": status})
 		}
 		stored = append(stored, s.get(object))
@@ -168,7 +168,7 @@ func (s *server) install(version string) (stored []*unstructured.Unstructured) {
 }
 
 func pathOf(object *unstructured.Unstructured) string {
-	plural := map[string]string{"Diagnosis": "diagnoses"}[object.GetKind()]
+	plural := map[string]string{"Diagnosis": "diagnoses", "RecoveryPolicy": "recoverypolicies"}[object.GetKind()]
 	if plural == "" {
 		plural = strings.ToLower(object.GetKind()) + "s"
 	}
