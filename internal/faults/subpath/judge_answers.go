@@ -5,6 +5,7 @@ package subpath
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -55,6 +56,13 @@ func (a *answers) judgedWithVolume() (why string) {
 		return "its volume is not mounted any more, and the bind is judged as the last mount of that"
 	}
 	return ""
+}
+
+// areMissing reports whether a file system that decides about the bind was not asked, or has not answered.
+func (a *answers) areMissing() bool {
+	return a != nil && slices.ContainsFunc([]*probe.Answer{&a.Bind, a.Volume, a.Source}, func(of *probe.Answer) bool {
+		return of != nil && of.State.Unanswered()
+	})
 }
 
 // sourceReplaced reports whether the subPath names another file of the same file system than is bound.

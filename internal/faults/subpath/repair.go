@@ -19,7 +19,10 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// RefusedError is the error of an action that may not be done: nothing was touched, and another try does not help.
+// ErrNoAnswer is in the error of an action that was refused because a file system did not answer: another try may find that it does.
+var ErrNoAnswer = errors.New("a file system did not answer")
+
+// RefusedError is the error of an action that may not be done: nothing was touched. Another try does not help, if it is not ErrNoAnswer.
 type RefusedError struct{ Err error }
 
 // Error is that of the cause.

@@ -139,6 +139,8 @@ func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answe
 	}
 	target.answers = asked[st.Point]
 	switch bind := target.judgeState(st); {
+	case bind.Verdict != Stale && target.answers.areMissing():
+		return fmt.Errorf("check %q: %w: %s: %w", st.Point, ErrNotStale, bind.Reason, ErrNoAnswer)
 	case bind.Verdict != Stale:
 		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
 	case bind.mayBeLastMount():

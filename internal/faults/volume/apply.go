@@ -4,6 +4,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,12 @@ import (
 // ErrRefused is returned for an action that is not, or no longer, one that may be done, with the reason.
 var ErrRefused = errors.New("mount is left alone")
 
-// ErrHung is returned if the source or the mount did not answer while it was worked on.
+// ErrHung is returned if the source or the mount did not answer while it was worked on, and with ErrRefused if the mount did not answer before that,
+// so that it could not be judged again.
 var ErrHung = errors.New("file system did not answer")
+
+// ErrInUse is returned with ErrRefused if something uses a mount that was to be unmounted. That may be over the next time.
+var ErrInUse = errors.New("it is in use")
 
 // Open begins a series of actions of Plan about certain pods; none named: about the pod of the first action. apply does one of them, after
 // an inspection of those pods which all share has found that it may be done. Each action itself checks again the mount that it changes. An action that is done already succeeds.
@@ -95,6 +100,9 @@ func (n *inspection) applyAction(ctx context.Context, i *Inspector, action fault
 		}
 		return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, action.Mount.Point)
 	case fault.Unmount:
+		if err := n.noAnswer(*action.Mount); err != nil {
+			return fault.Applied{}, err
+		}
 		if n.stands(*action.Mount) {
 			return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not, or no longer, one that may be removed", ErrRefused, action.Mount.Point)
 		}
@@ -104,7 +112,20 @@ func (n *inspection) applyAction(ctx context.Context, i *Inspector, action fault
 	if done {
 		return fault.AlreadySo("was replaced already: " + how), nil
 	}
-	return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, how)
+	return fault.Applied{}, cmp.Or(n.noAnswer(*action.Mount), fmt.Errorf("%w: %s", ErrRefused, how))
+}
+
+// noAnswer is the refusal of an action on a mount that was not asked, or did not answer; nil for any other mount. Whether the fault is still there is
+// then not known.
+func (n *inspection) noAnswer(want fault.Mount) error {
+	silent := func(m mountns.Mount, state probe.State) bool {
+		return state.Unanswered() && (faults.MountOf(m).Same(want) || raisedByRepair(m, want))
+	}
+	if slices.ContainsFunc(n.volumes, func(v *Health) bool { return silent(v.Evidence.Mount, v.Evidence.Answer.State) }) ||
+		slices.ContainsFunc(n.copies, func(c *Copy) bool { return silent(c.Mount, c.Answer.State) }) {
+		return fmt.Errorf("%w: the mount at %q could not be judged again: %w", ErrRefused, want.Point, ErrHung)
+	}
+	return nil
 }
 
 // placeIsReplaced reports whether the place of a mount has what belongs there.

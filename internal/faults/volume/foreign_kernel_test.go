@@ -6,6 +6,7 @@
 package volume_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,11 +59,15 @@ func TestForeignMountInsideAVolume(t *testing.T) {
 	user := exec.Command("sleep", "1000")
 	user.Dir = s.at
 	s.must(user.Start())
-	if done, err := s.i.Open()(t.Context(), actions[0]); err == nil || s.layers() != 1 {
+	if done, err := s.i.Open()(t.Context(), actions[0]); !errors.Is(err, volume.ErrRefused) || !errors.Is(err, volume.ErrInUse) || s.layers() != 1 {
 		t.Errorf("in use: %+v, %v, %d layers", done, err, s.layers())
 	}
 	s.must(user.Process.Kill())
-	_ = user.Wait() // it was killed
+	_ = user.Wait()                       // it was killed
+	brief := exec.Command("sleep", "0.5") // as a kubelet that looks at it
+	brief.Dir = s.at
+	s.must(brief.Start())
+	t.Cleanup(func() { _ = brief.Wait() })
 	if proof := s.run(actions); !proof.Healed || s.layers() != 0 {
 		t.Errorf("proof %+v, %d layers", proof, s.layers())
 	}

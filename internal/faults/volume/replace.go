@@ -57,6 +57,7 @@ type replaceOrder struct {
 type replaceResult struct {
 	Done    bool
 	Refused string // why not; nothing was touched then
+	Busy    bool   // whether that is because something uses the mount that was to be unmounted
 	// Calls are the changing calls of the process.
 	Calls []calls.Call
 }
@@ -98,6 +99,8 @@ func (i *Inspector) runOrder(ctx context.Context, order replaceOrder, name strin
 		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: %w within %s", order.Target.Point, name, ErrHung, replaceDeadline)
 	case err != nil:
 		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: %w", order.Target.Point, name, err)
+	case result.Busy:
+		return fault.Applied{}, fmt.Errorf("%w: %w: %s", ErrRefused, ErrInUse, result.Refused)
 	case result.Refused != "":
 		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, result.Refused)
 	case !result.Done:
@@ -118,8 +121,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
 	if order.Remove {
-		err := order.MountNamespace.Do(func() error { return mount.Unmount(ctx, order.Target, mount.Options{Check: order.checkTarget}) })
-		return order.report(err, log, emit)
+		return order.report(order.MountNamespace.Do(func() error { return order.unmount(ctx) }), log, emit)
 	}
 	tree, err := order.cloneSource()
 	if err != nil {
@@ -137,10 +139,28 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	return order.report(err, log, emit)
 }
 
+const (
+	// busyTries is how often a mount is unmounted that something uses, and busyPause the time between. A kubelet and a scan use a mount for as long as
+	// they look at it.
+	busyTries = 10
+	busyPause = 100 * time.Millisecond
+)
+
+// unmount unmounts the target, once nothing uses it.
+func (o replaceOrder) unmount(ctx context.Context) error {
+	for tries := 1; ; tries++ {
+		err := mount.Unmount(ctx, o.Target, mount.Options{Check: o.checkTarget})
+		if !errors.Is(err, mount.ErrBusy) || tries == busyTries {
+			return err
+		}
+		time.Sleep(busyPause)
+	}
+}
+
 // report emits how an order went.
 func (o replaceOrder) report(err error, log *calls.Log, emit func(v any) error) error {
 	if nothingTouched(err) {
-		return emit(replaceResult{Refused: err.Error() + o.remedyFor(err), Calls: log.All()})
+		return emit(replaceResult{Refused: err.Error() + o.remedyFor(err), Busy: o.Remove && errors.Is(err, mount.ErrBusy), Calls: log.All()})
 	}
 	if err != nil {
 		return errors.Join(err, emit(replaceResult{Calls: log.All()}))

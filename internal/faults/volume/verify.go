@@ -10,7 +10,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
-	"kubediag.org/kubediag/internal/linux/probe"
 )
 
 // Proof is the result of Verify.
@@ -64,7 +63,7 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 func (n *inspection) answersAgain(want fault.Mount) (ok bool, how string) {
 	for _, v := range n.volumes {
 		if faults.MountOf(v.Evidence.Mount).Same(want) {
-			return !slices.Contains([]probe.State{probe.Hung, probe.Silent, probe.NotProbed}, v.Evidence.Answer.State), fmt.Sprintf("the mount at %q: %s", v.Evidence.Point, v.Evidence.Answer.State)
+			return !v.Evidence.Answer.State.Unanswered(), fmt.Sprintf("the mount at %q: %s", v.Evidence.Point, v.Evidence.Answer.State)
 		}
 	}
 	return true, fmt.Sprintf("the mount at %q is gone", want.Point)

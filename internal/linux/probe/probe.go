@@ -80,6 +80,9 @@ const (
 	NotProbed State = "Unasked"
 )
 
+// Unanswered reports whether the file system was not asked, or has not answered: it may do so the next time.
+func (s State) Unanswered() bool { return s == Hung || s == Silent || s == NotProbed }
+
 // Tristate is an answer that may not be known.
 type Tristate string
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -80,9 +81,16 @@ func (h *Recoverer) ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod
 	return subpath.Ask(ctx, h.Sources.Prober, node, func(string) *corev1.Pod { return pod }, points)
 }
 
-// stalled marks an error after which another try does not help.
+// silenceRetry is the wait after a file system did not answer.
+const silenceRetry = 5 * time.Second
+
+// stalled marks an error after which another try does not help, or helps after a while.
 func stalled(err error) error {
-	if _, refused := errors.AsType[*subpath.RefusedError](err); refused {
+	_, refused := errors.AsType[*subpath.RefusedError](err)
+	switch {
+	case errors.Is(err, subpath.ErrNoAnswer):
+		return &processor.WaitingError{Err: err, After: silenceRetry}
+	case refused:
 		return processor.Stalled(err)
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -53,11 +54,18 @@ func (h *RebindRecoverer) apply(ctx context.Context, r processor.Request, action
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
 	done, err := onVolume(ctx, actionOfPod(action, string(pod.UID))) // its mount must be a broken one of a volume of the pod as it is now
-	if errors.Is(err, volume.ErrRefused) {
-		err = processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
+	if !errors.Is(err, volume.ErrRefused) {
+		return done, err
 	}
-	return done, err
+	err = fmt.Errorf("nothing was touched: %w", err)
+	if errors.Is(err, volume.ErrHung) || errors.Is(err, volume.ErrInUse) {
+		return done, &processor.WaitingError{Err: err, After: refusalRetry}
+	}
+	return done, processor.Stalled(err)
 }
+
+// refusalRetry is the wait after a mount did not answer, or was in use.
+const refusalRetry = 5 * time.Second
 
 // actionOfPod is the action about a volume of that pod, whichever pod it was planned for.
 func actionOfPod(a fault.Action, podUID string) fault.Action {

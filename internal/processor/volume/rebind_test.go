@@ -276,6 +276,13 @@ func TestOutsideSelectsNothing(t *testing.T) {
 	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
 		t.Errorf("a pod that was replaced: %v, %+v", err, w.applied)
 	}
+	for name, passing := range map[string]error{"no answer": volume.ErrHung, "in use": volume.ErrInUse} {
+		w.refuses = fmt.Errorf("%w: %w", volume.ErrRefused, passing)
+		_, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open())
+		if waiting, ok := errors.AsType[*processor.WaitingError](err); !ok || waiting.After <= 0 || processor.IsStalled(err) {
+			t.Errorf("%s: %v, want another try after a while", name, err)
+		}
+	}
 	if _, err := processortest.Prove(t.Context(), w.healer, w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
 		t.Errorf("verify of a pod that was replaced: %v", err)
 	}
