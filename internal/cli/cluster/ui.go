@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,13 +51,14 @@ type uiOptions struct {
 func newUICommand(conn *connection) *cobra.Command {
 	o := &uiOptions{status: statusOptions{connection: conn}}
 	cmd := &cobra.Command{
-		Use:   "ui [pod/NAME]",
+		Use:   "ui [pod/[NAMESPACE/]NAME]",
 		Short: "Serve pages for the browser of this machine: faults, Diagnoses, plans to approve",
 		Long: "ui serves pages on 127.0.0.1, until Ctrl-C. They are drawn again when something changes. It acts with your rights only,\n" +
 			"and needs no more than status does. It prints an address with a token that works once, for one browser, and opens it\n" +
 			"if there is a desktop. Over SSH it only prints it.\n\n" +
-			"With pod/NAME, the address leads to the faults of that pod. --namespace narrows the pages to one namespace.",
-		Example: "  kubectl kubediag ui\n  kubectl kubediag ui pod/web-0 -n shop",
+			"With pod/NAME or pod/NAMESPACE/NAME, the address leads to the faults of that pod. --namespace narrows the pages to one\n" +
+			"namespace.",
+		Example: "  kubectl kubediag ui\n  kubectl kubediag ui pod/shop/web-0",
 		Args:    verb.Takes("pod/NAME", 0),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.runUI(cmd, args) },
 	}
@@ -76,13 +79,9 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 	if o.status.set.Changed("namespace") {
 		s.namespace = apiClient.namespace
 	}
-	start := "/"
-	if len(args) == 1 {
-		kind, name, _ := strings.Cut(args[0], "/")
-		if kind != "pod" || name == "" {
-			return fmt.Errorf("%q: must be pod/NAME", args[0])
-		}
-		start = path.Join("/pod", apiClient.namespace, name)
+	start, err := startPage(args, apiClient.namespace)
+	if err != nil {
+		return err
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryGoal))
 	ctx, stop := context.WithCancel(cmd.Context())
@@ -119,6 +118,21 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("serve pages: %w", err)
 	}
 	return nil
+}
+
+// startPage is the page that the printed address leads to: the first one, or that of a pod.
+func startPage(args []string, namespace string) (string, error) {
+	if len(args) == 0 {
+		return "/", nil
+	}
+	parts := strings.Split(args[0], "/")
+	if len(parts) == 2 { // without a namespace
+		parts = []string{parts[0], namespace, parts[1]}
+	}
+	if len(parts) != 3 || parts[0] != "pod" || slices.Contains(parts, "") {
+		return "", fmt.Errorf("%q: must be pod/NAME or pod/NAMESPACE/NAME", args[0])
+	}
+	return path.Join("/pod", url.PathEscape(parts[1]), url.PathEscape(parts[2])), nil
 }
 
 // openBrowser opens the address if there is a desktop. The function that it returns removes the file that leads there, if the

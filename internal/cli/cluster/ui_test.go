@@ -389,3 +389,20 @@ func TestServe(t *testing.T) {
 		t.Errorf("the verb ends with %v", err)
 	}
 }
+
+// TestStartPage: a pod is named with its namespace, as in the text of an alert, or without.
+func TestStartPage(t *testing.T) {
+	t.Parallel()
+	for argument, want := range map[string]string{
+		"": "/", "pod/web-0": "/pod/default/web-0", "pod/shop/web-0": "/pod/shop/web-0", "pod/shop/..": "/pod", "pod": "", "pod/": "", "pod//web-0": "", "node/n1": "", "pod/a/b/c": "",
+	} {
+		var args []string
+		if argument != "" {
+			args = []string{argument}
+		}
+		got, err := startPage(args, "default")
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%q leads to %q, error %v, want %q", argument, got, err, want)
+		}
+	}
+}
