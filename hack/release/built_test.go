@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/debian"
 )
 
@@ -52,13 +53,17 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// TestMakeRelease makes a release of the last commit twice, in two folders, and runs its programs for this machine and for arm64.
+// TestMakeRelease makes a release of the last commit twice, in two folders, runs its programs for this machine and for arm64, and heals a pod
+// with nothing but its files.
 func TestMakeRelease(t *testing.T) {
-	first, second := buildRelease(t), buildRelease(t)
-	if diff := cmp.Diff(sums(t, first.options), sums(t, second.options)); diff != "" {
-		t.Errorf("another folder makes another release (-first +second):\n%s", diff)
-	}
+	first := buildRelease(t)
+	t.Run("again", func(t *testing.T) {
+		if diff := cmp.Diff(sums(t, first.options), sums(t, buildRelease(t).options)); diff != "" {
+			t.Errorf("another folder makes another release (-first +second):\n%s", diff)
+		}
+	})
 	t.Run("arm64", func(t *testing.T) { checkARM64(t, first) })
+	t.Run("pod", func(t *testing.T) { checkHealsPod(t, first, cluster.Kubernetes137) })
 	t.Run("plugins", func(t *testing.T) { checkBuiltPlugins(t, first.options) })
 }
 
