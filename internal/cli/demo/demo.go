@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -130,11 +131,20 @@ func demoInside(ctx context.Context, out io.Writer, output verb.Format) error {
 	if strings.Contains(os.Args[0], "/") {
 		program = fault.Quote(os.Args[0])
 	}
+	s.line(summaryOf(first, second))
 	s.line("Real mounts, and nothing is left. Next: sudo " + program + " scan")
 	if output != verb.YAML {
 		return nil
 	}
 	return printDiagnoses(out, first, second)
+}
+
+// summaryOf says in one sentence how the demo went. An act that was not played has no Diagnosis.
+func summaryOf(acts ...*v1.Diagnosis) string {
+	if slices.Contains(acts, nil) {
+		return "A mount of a pod broke; kubediag found out why, healed it, and proved it."
+	}
+	return "Two mounts of pods broke; kubediag found out why, healed both, and proved it."
 }
 
 func printDiagnoses(out io.Writer, all ...*v1.Diagnosis) error {

@@ -76,6 +76,7 @@ var storyLines = []string{
 	"  4 Diagnosis finds DisconnectedFUSE, plans Replace, Replace (",
 	"    the connection to the daemon of the file system is gone; lost: nothing",
 	"✓ 5 Replaced without a restart: process ",
+	"Two mounts of pods broke; kubediag found out why, healed both, and proved it.",
 	"Real mounts, and nothing is left. Next: sudo ",
 }
 
