@@ -33,7 +33,7 @@ import (
 func TestMain(m *testing.M) { apitest.Main(m) }
 
 // servers are the API servers that everything must work against.
-var servers = map[string]func(testing.TB) *apitest.Env{"1.37": apitest.Start, "1.18": apitest.StartOld}
+var servers = map[string]func(testing.TB) *apitest.Env{apitest.Version(): apitest.Start, "1.18": apitest.StartOld}
 
 // patience is a backoff that gives up soon.
 var patience = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/test/apitest"
 )
 
 var _ orphan.Pods = (*nodePods)(nil)
@@ -29,7 +30,7 @@ func TestPodsNow(t *testing.T) {
 			t.Parallel()
 			env := start(t)
 			config := env.Config
-			if version == "1.37" {
+			if version == apitest.Version() {
 				config = impersonate(installDefault(t).Config, serviceAccount("kubediag-agent")) // what it may is enough
 			}
 			live, err := client.New(config, client.Options{})

@@ -111,7 +111,7 @@ func (w *world) burst(t *testing.T) map[string]bool {
 		slots <- true
 		work.Go(func() {
 			defer func() { <-slots }()
-			name, err := w.faultOfNewPod(t, nodes[i%burstNodes], burstCodes[i%len(burstCodes)])
+			name, err := w.faultOfNewPod(t, fmt.Sprint("burst-", i), nodes[i%burstNodes], burstCodes[i%len(burstCodes)])
 			mu.Lock()
 			defer mu.Unlock()
 			pods[name], errs = true, errors.Join(errs, err)
@@ -124,9 +124,11 @@ func (w *world) burst(t *testing.T) map[string]bool {
 	return pods
 }
 
-// faultOfNewPod returns its error, because a goroutine may not end the test. The world deletes its objects.
-func (w *world) faultOfNewPod(t testing.TB, node, code string) (name string, err error) {
+// faultOfNewPod returns its error, because a goroutine may not end the test. The world deletes its objects. An API server of 1.24 generates a
+// name once, which may be taken among so many.
+func (w *world) faultOfNewPod(t testing.TB, name, node, code string) (string, error) {
 	p := w.newPod(node)
+	p.GenerateName, p.Name = "", name
 	if err := w.Client.Create(t.Context(), p); err != nil {
 		return "", fmt.Errorf("creating pod: %w", err)
 	}

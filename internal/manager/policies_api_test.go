@@ -85,6 +85,7 @@ func TestPolicyIsChecked(t *testing.T) {
 func TestPolicySchema(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, apitest.Start(t))
+	w.NeedRules(t)
 	n := int32(0)
 	for name, spec := range map[string]v1.RecoveryPolicySpec{
 		"mode":     {Mode: "Sometimes"},

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // onServers runs a test against both API servers, with a manager that has its own Role and no other rights.
 func onServers(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Run("1.37", func(t *testing.T) { test(t, newWorld(t, apitest.Start(t))) })
+	t.Run(apitest.Version(), func(t *testing.T) { test(t, newWorld(t, apitest.Start(t))) })
 	t.Run("1.18", func(t *testing.T) { test(t, newWorld(t, apitest.StartOld(t))) })
 }
 

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // servers are the two API servers.
-var servers = map[string]func(testing.TB) *apitest.Env{"1.37": apitest.Start, "1.18": apitest.StartOld}
+var servers = map[string]func(testing.TB) *apitest.Env{apitest.Version(): apitest.Start, "1.18": apitest.StartOld}
 
 // realNode is a node with a real API server, whose agent has the rights of the manifests.
 type realNode struct {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apitest gives tests a real API server with kubediag's CustomResourceDefinitions in it: kube-apiserver 1.37.2,
-// or the same with the custom-resource server of 1.18.19 behind it. There are no nodes, no controllers and no kubelets;
+// or the version in KUBEDIAG_API_SERVER, or the same with the custom-resource server of 1.18.19 behind it. There are no nodes, no controllers and no kubelets;
 // a test makes the objects that these would make.
 //
 // A test binary starts its servers when the first test asks for them. Its TestMain calls Main, which stops them.
@@ -41,9 +41,29 @@ type Env struct {
 	Client client.Client
 	// Etcd is the URL of the server's etcd, which asks for no credentials.
 	Etcd string
+	// Rules reports whether the server evaluates CEL rules of CustomResourceDefinitions, as Kubernetes does from 1.25 on.
+	Rules bool
+	// Policies reports whether it serves ValidatingAdmissionPolicies, as Kubernetes does from 1.30 on.
+	Policies bool
 }
 
-// Start returns the API server 1.37.2.
+// NeedRules skips a test of CEL rules of CustomResourceDefinitions where the server evaluates none.
+func (e *Env) NeedRules(t testing.TB) {
+	t.Helper()
+	if !e.Rules {
+		t.Skip("the API server evaluates no CEL rules of CustomResourceDefinitions, which takes Kubernetes 1.25")
+	}
+}
+
+// NeedPolicies skips a test of ValidatingAdmissionPolicies where the server has none.
+func (e *Env) NeedPolicies(t testing.TB) {
+	t.Helper()
+	if !e.Policies {
+		t.Skip("the API server has no ValidatingAdmissionPolicies, which takes Kubernetes 1.30")
+	}
+}
+
+// Start returns the API server 1.37.2, or that of the version in VersionVar.
 func Start(t testing.TB) *Env {
 	t.Helper()
 	env, err := current()
@@ -71,7 +91,12 @@ var (
 		if err != nil {
 			return nil, err
 		}
-		return newEnv(ctx, config)
+		env, err := newEnv(ctx, config)
+		if err != nil {
+			return nil, err
+		}
+		env.Rules, env.Policies = Since("1.25.0"), Since("1.30.0")
+		return env, nil
 	})
 	old = sync.OnceValues(func() (*Env, error) {
 		env, err := current()

@@ -57,6 +57,7 @@ func TestColumnsOfApprovals(t *testing.T) {
 // TestApprovalIsFixed: an approval does not become the approval of something else.
 func TestApprovalIsFixed(t *testing.T) {
 	env := apitest.Start(t)
+	env.NeedRules(t)
 	for name, change := range map[string]func(s *v1.RecoveryApprovalSpec){
 		"plan":      func(s *v1.RecoveryApprovalSpec) { s.PlanHash = strings.Repeat("0b", 32) },
 		"diagnosis": func(s *v1.RecoveryApprovalSpec) { s.Diagnosis.Name = "e" },

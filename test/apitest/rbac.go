@@ -54,9 +54,11 @@ func (e *Env) Limited(t testing.TB, part, namespace string) *rest.Config {
 	return config
 }
 
-// PolicyFor applies a file of config/policy with a user as the account of kubediag that the file names, until the test has ended.
+// PolicyFor applies a file of config/policy with a user as the account of kubediag that the file names, until the test has ended. It skips a test
+// whose API server has no policies.
 func (e *Env) PolicyFor(t testing.TB, file, part, user string) {
 	t.Helper()
+	e.NeedPolicies(t)
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -4,15 +4,28 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 
 	"kubediag.org/kubediag/test/cluster"
 )
+
+// VersionVar names the variable of the environment with the version of the API server that Start starts, such as 1.24.17. Default: the newest.
+const VersionVar = "KUBEDIAG_API_SERVER"
+
+// Version returns the version of the API server that Start starts.
+func Version() string { return cmp.Or(os.Getenv(VersionVar), cluster.Kubernetes137) }
+
+// Since reports whether that version is at least the given one, such as 1.25.0.
+func Since(least string) bool {
+	return version.MustParseSemantic(Version()).AtLeast(version.MustParseSemantic(least))
+}
 
 // running is what Main stops.
 var running *cluster.Cluster
@@ -30,7 +43,7 @@ func Main(m *testing.M) {
 }
 
 func startServer(ctx context.Context) (*rest.Config, error) {
-	c, err := cluster.Start(ctx, cluster.Options{})
+	c, err := cluster.Start(ctx, cluster.Options{ControlPlane: Version()})
 	if err != nil {
 		return nil, err
 	}

@@ -20,10 +20,11 @@ import (
 	"kubediag.org/kubediag/test/lock"
 )
 
-// Versions of Kubernetes that a cluster is made of. Only benchmarks and the tests before a release have one of 1.36.
+// Versions of Kubernetes that a cluster is made of. Only benchmarks and the tests before a release have one of 1.36 or 1.24.
 const (
 	Kubernetes137 = "1.37.2"
 	Kubernetes136 = "1.36.3"
+	Kubernetes124 = "1.24.17"
 	Kubernetes118 = "1.18.19"
 )
 
@@ -64,6 +65,9 @@ var rare = []component{
 	{"kubelet", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubelet", nil},
 	{"kube-controller-manager", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-controller-manager", nil},
 	{"kube-scheduler", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-scheduler", nil},
+	{"kube-apiserver", Kubernetes124, "kubernetes-1.24", "k8s.io/kubernetes/cmd/kube-apiserver", nil},
+	{"kube-controller-manager", Kubernetes124, "kubernetes-1.24", "k8s.io/kubernetes/cmd/kube-controller-manager", nil},
+	{"kube-scheduler", Kubernetes124, "kubernetes-1.24", "k8s.io/kubernetes/cmd/kube-scheduler", nil},
 	{"containerd", Containerd2, "containerd-2.4", "github.com/containerd/containerd/v2/cmd/containerd", nil},
 	{"containerd-shim-runc-v2", Containerd2, "containerd-2.4", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", nil},
 	{"runc", runc, "runc-1.5", "github.com/opencontainers/runc", nil},
@@ -84,6 +88,9 @@ func (c component) flags() []string {
 		return []string{"-trimpath", "-tags=seccomp", "-ldflags", "-s -w -X main.version=" + c.version}
 	case Containerd2:
 		return []string{"-trimpath", "-tags=no_btrfs", "-ldflags", "-s -w -X github.com/containerd/containerd/v2/version.Version=v" + c.version}
+	case Kubernetes124:
+		const answered = "-X k8s.io/client-go/pkg/version." // the path /version has these
+		ld = append(ld, answered+"gitVersion=v"+c.version, answered+"gitMajor="+parts[0], answered+"gitMinor="+parts[1])
 	case Kubernetes118:
 		ld = append(ld, "-checklinkname=0") // its libraries reach into the runtime in ways that Go forbids since 1.23
 	}

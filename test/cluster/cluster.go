@@ -44,9 +44,11 @@ type Options struct {
 	Name string
 	// Controllers starts kube-controller-manager and kube-scheduler too. A node always has them.
 	Controllers bool
-	// Kubelet is the version of the node's kubelet: Kubernetes118, Kubernetes136 or Kubernetes137. Default: no node. The control plane is
-	// 1.37, or 1.36 if the kubelet is.
+	// Kubelet is the version of the node's kubelet: Kubernetes118, Kubernetes136 or Kubernetes137. Default: no node.
 	Kubelet string
+	// ControlPlane is the version of everything but the node: Kubernetes124, Kubernetes136 or Kubernetes137. Default: 1.37, or 1.36 if
+	// the kubelet is.
+	ControlPlane string
 	// Containerd is Containerd2, with a runc that it knows, and not for a kubelet 1.18. Default: Debian's.
 	Containerd string
 	// KubeletRoot is the kubelet's root folder: an absolute path, perhaps through a symbolic link, to a folder that the
@@ -126,6 +128,16 @@ func (o *Options) complete() error {
 	default:
 		return fmt.Errorf("check option Kubelet: no version %q", o.Kubelet)
 	}
+	switch o.ControlPlane {
+	case "":
+		o.ControlPlane = Kubernetes137
+		if o.Kubelet == Kubernetes136 {
+			o.ControlPlane = Kubernetes136
+		}
+	case Kubernetes124, Kubernetes136, Kubernetes137:
+	default:
+		return fmt.Errorf("check option ControlPlane: no version %q", o.ControlPlane)
+	}
 	if o.KubeletRoot != "" && !filepath.IsAbs(o.KubeletRoot) {
 		return fmt.Errorf("check option KubeletRoot: %q is not absolute", o.KubeletRoot)
 	}
@@ -164,13 +176,9 @@ func (o Options) Prepare(ctx context.Context) error {
 // programs finds, installs or builds every program that the cluster starts, by name.
 func (o Options) programs(ctx context.Context) (map[string]string, error) {
 	need := []string{"etcd"}
-	plane := Kubernetes137
-	if o.Kubelet == Kubernetes136 {
-		plane = Kubernetes136
-	}
-	built := map[string]string{"kube-apiserver": plane}
+	built := map[string]string{"kube-apiserver": o.ControlPlane}
 	if o.Controllers {
-		built["kube-controller-manager"], built["kube-scheduler"] = plane, plane
+		built["kube-controller-manager"], built["kube-scheduler"] = o.ControlPlane, o.ControlPlane
 	}
 	if o.Kubelet != "" {
 		need = append(need, nodePrograms...)
