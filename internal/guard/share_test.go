@@ -240,8 +240,8 @@ func TestANodeHasItsShareOfAPeriod(t *testing.T) {
 	})
 }
 
-// TestSlotsOfANode: of a divided budget, whatever its size, each node may have a quarter of the slots, and nodes with other numbers leave it
-// most of them.
+// TestSlotsOfANode: each node may have a quarter of the slots of a divided budget, at any size of it. No other node may have more than half of
+// these slots.
 func TestSlotsOfANode(t *testing.T) {
 	t.Parallel()
 	for slots := 8; slots <= 200; slots++ {

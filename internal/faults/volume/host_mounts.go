@@ -36,9 +36,8 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 		return nil, err
 	}
 	h := &hostMounts{node: node, namespace: host, table: table, visibleMounts: map[string]mountinfo.Mount{}, shownDevices: map[device]bool{}}
-	// The mount that is visible at a point below the kubelet's directories is the one that no other lies on
-	// there. A mount that covers a directory above is left to the prober, which asks only the mount that is
-	// meant.
+	// The top mount at a point below the kubelet's directories is visible, and the mounts under it are covered. A mount that
+	// covers a directory above is left to the prober, which asks only the mount that is meant.
 	covered := map[int]bool{}
 	for _, m := range h.table.Mounts() {
 		if parent, ok := h.table.ByID(m.Parent); ok && parent.Point == m.Point {

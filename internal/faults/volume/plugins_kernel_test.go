@@ -22,8 +22,9 @@ import (
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
-// TestBrokenMountsOfDrivers: a staging path that dies before its pod has the volume, or while the pod has it from elsewhere, is never clean, and neither
-// is another mount of a driver. A living one is well, and one that a broken volume comes from is part of its fault.
+// TestBrokenMountsOfDrivers: a dead mount of a driver is listed among the places that were not judged, and so is a staging path that dies before its
+// pod has the volume, or while the pod has another mount of it. A mount that answers is not listed, nor is the staging path of a broken volume: the
+// fault of that volume covers it.
 func TestBrokenMountsOfDrivers(t *testing.T) {
 	s := bareScene(t, deepDir)
 	own := filepath.Join(s.Node.PluginsDir(), "other.example.com", "mnt")

@@ -161,8 +161,8 @@ func (v *Volume) isStagedDevice() bool {
 	return v.Staging != nil && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount)
 }
 
-// hasOtherDisk reports whether the volume's mount is of another block device than the one that is staged. A driver may mount a share of a server,
-// or FUSE, again for the same volume; a block device has one file system.
+// hasOtherDisk reports whether the mount of the volume and its staged mount are of two block devices. For one volume, a driver may mount a share of
+// a server, or FUSE, twice: each such mount has a device number of its own. The mounts of a disk have one number.
 func (v *Volume) hasOtherDisk() bool {
 	return v.Staging != nil && !v.isStagedDevice() && v.Mount.Major != 0 && v.Staging.Mount.Major != 0
 }

@@ -116,9 +116,9 @@ func (n Namespace) Owned() (Namespace, error) {
 	return n, nil
 }
 
-// Owners returns the user namespaces that own those of the list that are there still, by their IDs; 0 is one that cannot be read. It goes once over
-// all namespaces of the machine. Owned does that for each one in which no process is, and any user may have thousands of such. Before Linux 6.12 there are no
-// IDs, and the result is nil.
+// Owners returns, by the IDs of the namespaces in the list that still exist, the user namespaces that own them; 0 if the owner cannot be read. It walks
+// once over all namespaces of the machine. Owned walks once for each namespace without a process, and any user may have thousands of such namespaces.
+// Before Linux 6.12 namespaces have no IDs, and the result is nil.
 func Owners(list []Namespace) (owners map[uint64]uint64, err error) {
 	if len(list) == 0 || sys.HasNamespaceWalk.Probe() != nil {
 		return nil, nil //nolint:nilerr // then namespaces have no IDs

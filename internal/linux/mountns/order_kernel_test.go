@@ -32,7 +32,7 @@ func TestForeignNamespacesComeLast(t *testing.T) {
 	}
 }
 
-// TestOwnersAreReadInOneWalk reads those of a namespace of the node, of another user's and of one that there is not.
+// TestOwnersAreReadInOneWalk reads the owners of a namespace of the node, of a namespace of another user, and of an ID that no namespace has.
 func TestOwnersAreReadInOneWalk(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceWalk)
 	kerneltest.Needs(t, sys.HasNamespaceID)
