@@ -210,7 +210,18 @@ func (m *Manifests) add(doc document, text []byte, at place) error {
 		return m.list(doc, text, at, kind)
 	case templates[kind.Kind] == nil || !slices.Contains(groups, group.Group):
 		m.PassedOver[kind.Kind]++
-		return m.content(text, kind)
+		// Content that cannot change is noted.
+		if kind.APIVersion != "v1" || kind.Kind != "ConfigMap" && kind.Kind != "Secret" {
+			return nil
+		}
+		var o object
+		if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
+			return err
+		}
+		if o.Immutable {
+			m.immutable[Content{kind.Kind, o.Namespace, o.Name}] = true
+		}
+		return nil
 	}
 	return m.workload(doc, text, at, kind.Kind)
 }
@@ -236,29 +247,23 @@ func (m *Manifests) list(doc document, text []byte, at place, kind metav1.TypeMe
 	return nil
 }
 
-// content notes content that cannot change.
-func (m *Manifests) content(text []byte, kind metav1.TypeMeta) error {
-	if kind.APIVersion != "v1" || kind.Kind != "ConfigMap" && kind.Kind != "Secret" {
-		return nil
-	}
-	var o object
-	if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
-		return err
-	}
-	if o.Immutable {
-		m.immutable[Content{kind.Kind, o.Namespace, o.Name}] = true
-	}
-	return nil
-}
-
 func (m *Manifests) workload(d document, text []byte, at place, kind string) error {
 	var o object
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
 		return err
 	}
-	spec, err := podSpecOf(kind, text)
-	if err != nil {
-		return err
+	for _, name := range templates[kind] {
+		var fields map[string]stdjson.RawMessage
+		if err := json.UnmarshalCaseSensitivePreserveInts(text, &fields); err != nil {
+			return err
+		}
+		if text = fields[name]; text == nil {
+			return fmt.Errorf("%s: %s is missing", kind, specField(kind))
+		}
+	}
+	spec := &corev1.PodSpec{}
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, spec); err != nil {
+		return fmt.Errorf("%s: %w", specField(kind), err)
 	}
 	w := Workload{
 		File: d.file, Document: d.Number, Line: d.Line, Kind: kind, Namespace: o.Namespace, Name: o.Name, Spec: spec,
@@ -269,24 +274,6 @@ func (m *Manifests) workload(d document, text []byte, at place, kind string) err
 	}
 	m.Workloads = append(m.Workloads, w)
 	return nil
-}
-
-// podSpecOf follows the way to the spec of the pods.
-func podSpecOf(kind string, text []byte) (*corev1.PodSpec, error) {
-	for _, name := range templates[kind] {
-		var fields map[string]stdjson.RawMessage
-		if err := json.UnmarshalCaseSensitivePreserveInts(text, &fields); err != nil {
-			return nil, err
-		}
-		if text = fields[name]; text == nil {
-			return nil, fmt.Errorf("%s: %s is missing", kind, specField(kind))
-		}
-	}
-	spec := &corev1.PodSpec{}
-	if err := json.UnmarshalCaseSensitivePreserveInts(text, spec); err != nil {
-		return nil, fmt.Errorf("%s: %w", specField(kind), err)
-	}
-	return spec, nil
 }
 
 // lines are the lines of the fields of a document, by the way to each.

@@ -61,7 +61,21 @@ func (w wanted) project(volume corev1.Volume) []corev1.VolumeProjection {
 	case volume.DownwardAPI != nil:
 		source.DownwardAPI, mode = &corev1.DownwardAPIProjection{Items: volume.DownwardAPI.Items}, volume.DownwardAPI.DefaultMode
 	case volume.Projected != nil:
-		return w.projected(volume.Projected)
+		// The entry of a path is taken from every source. A source that has all of its keys may have the file or not: it is taken only
+		// if there is one such source, and no path names the file.
+		var open, all []corev1.VolumeProjection
+		for _, s := range volume.Projected.Sources {
+			switch {
+			case s.ConfigMap != nil && len(s.ConfigMap.Items) == 0, s.Secret != nil && len(s.Secret.Items) == 0:
+				open = append(open, s)
+			default:
+				all = append(all, w.covered(s, volume.Projected.DefaultMode)...)
+			}
+		}
+		if len(all) > 0 || len(open) != 1 {
+			return all
+		}
+		return w.covered(open[0], volume.Projected.DefaultMode)
 	}
 	return w.covered(source, mode)
 }
@@ -78,24 +92,6 @@ func (w wanted) keys(items []corev1.KeyToPath, mode *int32) (covered []corev1.Ke
 		}
 	}
 	return covered
-}
-
-// projected takes the entry of a path from every source. A source that has all of its keys may have the file or
-// not: it is taken only if there is one such source, and no path names the file.
-func (w wanted) projected(v *corev1.ProjectedVolumeSource) (all []corev1.VolumeProjection) {
-	var open []corev1.VolumeProjection
-	for _, s := range v.Sources {
-		switch {
-		case s.ConfigMap != nil && len(s.ConfigMap.Items) == 0, s.Secret != nil && len(s.Secret.Items) == 0:
-			open = append(open, s)
-		default:
-			all = append(all, w.covered(s, v.DefaultMode)...)
-		}
-	}
-	if len(all) > 0 || len(open) != 1 {
-		return all
-	}
-	return w.covered(open[0], v.DefaultMode)
 }
 
 // covered returns the part of one source that the subPath covers.

@@ -72,7 +72,14 @@ func (c *check) mutableSubPath(mounting container, dir string, indexes []int) Fi
 		finding.Cure = "mount the whole volume as a directory instead of a subPath; it is not written out here: " + why
 		return finding
 	}
-	name := c.newVolume(mounting.mounts[indexes[0]].Name)
+	// The volume that the patch adds has the name of the old one with a mark.
+	old := mounting.mounts[indexes[0]].Name
+	base := strings.TrimRight(old[:min(len(old), 50)], "-") + "-dir"
+	name := base
+	for i := 2; c.taken[name]; i++ {
+		name = fmt.Sprintf("%s-%d", base, i)
+	}
+	c.taken[name] = true
 	at := dir
 	moved := !c.hideable(mounting, dir, indexes)
 	if moved {
@@ -105,15 +112,4 @@ func (c *check) hideable(of container, dir string, indexes []int) bool {
 		}
 	}
 	return strings.Count(dir, "/") > 1 && !inside(dir, "/etc") && !strings.HasSuffix(dir, ".d") && !slices.Contains(systemDirs, dir)
-}
-
-// newVolume returns the name of a volume that a patch adds: the name of the old one with a mark.
-func (c *check) newVolume(old string) string {
-	base := strings.TrimRight(old[:min(len(old), 50)], "-") + "-dir"
-	name := base
-	for i := 2; c.taken[name]; i++ {
-		name = fmt.Sprintf("%s-%d", base, i)
-	}
-	c.taken[name] = true
-	return name
 }
