@@ -25,6 +25,8 @@ type Mount struct {
 	Kept bool `json:"kept,omitempty"`
 	// Deleted is whether its directory or file has lost its name.
 	Deleted bool `json:"deleted,omitempty"`
+	// ReadOnly is whether nothing can be written by way of it. A tmpfs counts that is read-only itself.
+	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
 // Observe lists the mounts of a table that lie at the kubelet's root or below, in the table's order. The directory of the pods may
@@ -46,6 +48,8 @@ func Observe(l *kubelet.Layout, table *mountinfo.Table) (mounts []Mount) {
 		mounts = append(mounts, Mount{
 			Point: m.Point, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), FSType: m.FSType, Hidden: hidden,
 			Kept: hidden && m.Major != 0 && !isShown(table, m.Major, m.Minor), Deleted: m.Deleted(),
+			// The kernel begins both lists of options with ro or rw (show_mountinfo of fs/proc_namespace.c).
+			ReadOnly: strings.HasPrefix(m.Options, "ro") || m.FSType == "tmpfs" && strings.HasPrefix(m.SuperOptions, "ro"),
 		})
 	}
 	return mounts

@@ -111,6 +111,8 @@ type Link struct {
 	Either bool `json:"either,omitempty"`
 	// Spreads is whether a container has it with Bidirectional, so that the container's mounts on it come to the node.
 	Spreads bool `json:"spreads,omitempty"`
+	// Writes is whether a container has the volume to write, by the spec of the pod.
+	Writes bool `json:"writes,omitempty"`
 	// FromClaim is whether it is the place of one of the claims of the pod, and it is not known of which.
 	FromClaim bool `json:"fromClaim,omitempty"`
 	// Devices is how many raw block volumes there are to be.
@@ -158,7 +160,7 @@ func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod,
 func volumeLinks(s PodSource) (links []Link) {
 	mounted, devices := podinfo.UsedVolumes(s.Spec)
 	started := podinfo.StartedVolumes(s.Spec)
-	named, renamed, up := map[string]bool{}, false, true
+	named, renamed, up, writes := map[string]bool{}, false, true, true
 	block := Link{Kind: BlockLink, PodUID: s.UID, Started: true}
 	asDevice := false
 	for _, v := range s.Spec.Spec.Volumes {
@@ -172,13 +174,13 @@ func volumeLinks(s PodSource) (links []Link) {
 		if name := kubeletName(v); name != "" {
 			named[name] = true
 		} else if mounted[v.Name] || devices[v.Name] {
-			renamed, up = true, up && started[v.Name]
+			renamed, up, writes = true, up && started[v.Name], writes && podinfo.MayWrite(s.Spec, v)
 		}
 		device := podinfo.FromClaim(v) && !mounted[v.Name]
 		if !device || !devices[v.Name] {
 			links = append(links, Link{
 				Kind: VolumeLink, PodUID: s.UID, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium), Started: started[v.Name],
-				Spreads: hasBidirectional(s.Spec, v.Name),
+				Spreads: hasBidirectional(s.Spec, v.Name), Writes: podinfo.MayWrite(s.Spec, v),
 			})
 		}
 		if asDevice = asDevice || device; device && devices[v.Name] {
@@ -191,7 +193,7 @@ func volumeLinks(s PodSource) (links []Link) {
 	}
 	if renamed {
 		links = append(links, placeLinks(s, func(v kubelet.Volume) bool { return !named[v.Name] && !kubelet.FillsItself(v.Plugin) },
-			Link{Started: up, FromClaim: true})...)
+			Link{Started: up, FromClaim: true, Writes: writes})...)
 	}
 	return links
 }

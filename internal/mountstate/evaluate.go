@@ -4,6 +4,7 @@
 package mountstate
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strings"
@@ -31,6 +32,8 @@ type Verdict struct {
 	Point, Reason string
 	// Asks is whether another look is needed, with the proof that the pod runs: see Link.Runs.
 	Asks bool
+	// Note refines a link that is right. It is empty if there is nothing to add.
+	Note string
 }
 
 // Reasons for which a link is not right.
@@ -43,6 +46,7 @@ const (
 	reasonOnDirectory = "a mount lies on the directory of the volume and hides it, and no container of the pod has the volume with Bidirectional"
 	reasonTwoLayers   = "two file systems are mounted there, one on the other, and the kubelet makes one: the volume is hidden"
 	reasonOtherType   = "a file system of type %q is mounted there, and the kubelet makes a tmpfs"
+	reasonReadOnly    = "the tmpfs of the volume is read-only, and the kubelet makes one that can be written"
 	reasonUnderInside = "the container has the mount there, but its processes do not reach it: another mount lies on it, or on the way there"
 )
 
@@ -50,15 +54,15 @@ const (
 type pointMounts struct {
 	mounted, visible bool
 	// device and fsType are those of the mount that a lookup reaches, or of any. Several is whether mounts of other devices are there, too.
-	device, fsType string
-	several        bool
+	device, fsType    string
+	several, readOnly bool
 }
 
 // with is the same with one mount more.
 func (p pointMounts) with(m *Mount) pointMounts {
 	p.several = p.several || p.mounted && p.device != m.Device
 	if !p.mounted || !m.Hidden {
-		p.device, p.fsType = m.Device, m.FSType
+		p.device, p.fsType, p.readOnly = m.Device, m.FSType, m.ReadOnly
 	}
 	p.mounted, p.visible = true, p.visible || !m.Hidden
 	return p
@@ -186,17 +190,27 @@ func rowOfKubelet(c *linkCase) (Verdict, bool) {
 		return c.missing(reasonTwoLayers)
 	case tmpfs && at.fsType != "tmpfs" && at.fsType != "":
 		return c.missing(fmt.Sprintf(reasonOtherType, at.fsType))
+	case at.readOnly && (tmpfs || c.Writes && !c.Plain && kubelet.FillsItself(c.Plugin)):
+		return c.missing(reasonReadOnly)
 	}
 	return Verdict{}, false
 }
 
-// rowUncovered: a lookup of the place reaches the mount.
+// rowUncovered: a lookup of the place reaches the mount. A driver may have been told to mount a volume read-only.
 func rowUncovered(c *linkCase) (Verdict, bool) {
-	if at := c.mounts[c.at]; at.mounted && !at.visible {
+	at := c.mounts[c.at]
+	switch {
+	case at.mounted && !at.visible:
 		return Verdict{State: StateUnknown, Point: c.at, Reason: reasonCovered}, true
+	case at.readOnly && c.Writes && !kubelet.FillsItself(c.Plugin):
+		return Verdict{State: StateRight, Point: c.at, Note: noteReadOnly}, true
 	}
 	return Verdict{State: StateRight}, true
 }
+
+// noteReadOnly is of a volume of a driver.
+const noteReadOnly = "it is mounted read-only, and by the spec of the pod a container writes to it: its PersistentVolume or its driver's attributes " +
+	"say whether that is meant, and they were not read"
 
 // Evaluate decides about each link, in the order of the links.
 func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
@@ -247,11 +261,15 @@ func (f *Facts) Survey(l *kubelet.Layout) (sum Survey) {
 		}
 	}
 	sum.Coverage.Containers = len(containers)
+	var noted []string
 	for i, v := range f.Evaluate(l) {
+		place := Place{Pod: pods[f.Links[i].PodUID], Volume: f.Links[i].Volume, Point: v.Point, Reason: cmp.Or(v.Reason, v.Note)}
+		if v.Note != "" {
+			noted = append(noted, place.String())
+		}
 		if v.State != StateUnknown {
 			continue
 		}
-		place := Place{Pod: pods[f.Links[i].PodUID], Volume: f.Links[i].Volume, Point: v.Point, Reason: v.Reason}
 		if f.Links[i].Kind == ContainerLink {
 			place.Container = f.Links[i].Container
 		}
@@ -259,6 +277,12 @@ func (f *Facts) Survey(l *kubelet.Layout) (sum Survey) {
 			place.Volume = "" // it is that of all volumes
 		}
 		sum.Unknown.AddPlace(place)
+	}
+	switch {
+	case len(noted) == 1:
+		sum.Coverage.Notes = noted
+	case len(noted) > 1:
+		sum.Coverage.Notes = []string{fmt.Sprintf("%s (and %d more such volumes)", noted[0], len(noted)-1)}
 	}
 	return sum
 }

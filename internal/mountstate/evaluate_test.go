@@ -4,6 +4,7 @@
 package mountstate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,6 +139,7 @@ func TestMountOfTheKubelet(t *testing.T) {
 		"a disk on it":     {[]Mount{again, {Point: at, Device: "8:1", FSType: "ext4"}}, reasonTwoLayers},
 		"a disk":           {[]Mount{{Point: at, Device: "8:1", FSType: "ext4"}}, strings.Replace(reasonOtherType, "%q", `"ext4"`, 1)},
 		"hidden by a path": {[]Mount{again}, reasonCovered},
+		"read-only":        {[]Mount{{Point: at, Device: "0:7", FSType: "tmpfs", ReadOnly: true}}, reasonReadOnly},
 	} {
 		f := Facts{Mounts: c.mounts}
 		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: pod, Places: placesOf("kubernetes.io~secret/v")}}, now)
@@ -312,5 +314,53 @@ func TestFindingsTakePlacesOfTheirVolume(t *testing.T) {
 		if diff := cmp.Diff(row.want, u.Without([]fault.Finding{row.finding}).Places); diff != "" {
 			t.Errorf("%s of %s (-want +got):\n%s", row.finding.Code, row.finding.Pod.UID, diff)
 		}
+	}
+}
+
+// TestMountedReadOnly: a driver mounts a volume read-only if its PersistentVolume says so. So it is right, and there is a note if a container has it
+// to write. A tmpfs that a container writes to is the kubelet's own.
+func TestMountedReadOnly(t *testing.T) {
+	t.Parallel()
+	claim := func(readOnly bool) corev1.VolumeSource {
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: readOnly}}
+	}
+	ram := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}
+	const ofClaim, ofRAM = "kubernetes.io~csi/pvc-1", "kubernetes.io~empty-dir/v"
+	for name, c := range map[string]struct {
+		source          corev1.VolumeSource
+		mount, readOnly bool // whether the mount is, and the volumeMount
+		place           string
+		note, asks      bool
+	}{
+		"a claim":                     {claim(false), true, false, ofClaim, true, false},
+		"a claim that is read":        {claim(true), true, false, ofClaim, false, false},
+		"a claim in a reader":         {claim(false), true, true, ofClaim, false, false},
+		"a claim that is writable":    {claim(false), false, false, ofClaim, false, false},
+		"an emptyDir":                 {ram, true, false, ofRAM, false, true},
+		"an emptyDir in a reader":     {ram, true, true, ofRAM, false, false},
+		"an emptyDir to be written":   {ram, false, false, ofRAM, false, false},
+		"an emptyDir of its own kind": {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages"}}, true, false, ofRAM, false, true},
+	} {
+		pod := rowPod(c.source, nil, corev1.VolumeMount{Name: "v", MountPath: "/v", ReadOnly: c.readOnly})
+		point := "/k/pods/u/volumes/" + c.place
+		if c.place == ofClaim {
+			point += "/mount"
+		}
+		f := Facts{Mounts: []Mount{{Point: point, Device: "0:7", FSType: "tmpfs", ReadOnly: c.mount}}}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: pod, Places: placesOf(c.place)}}, now)
+		asks := slices.ContainsFunc(f.Evaluate(layout()), func(v Verdict) bool { return v.Asks })
+		if sum := f.Survey(layout()); (len(sum.Coverage.Notes) > 0) != c.note || asks != c.asks {
+			t.Errorf("%s: notes %q, looked for again %v", name, sum.Coverage.Notes, asks)
+		}
+	}
+	f := Facts{Links: []Link{{Kind: VolumeLink, PodUID: "u", Plugin: kubelet.CSIPlugin, Volume: "a", Writes: true, Started: true}}}
+	f.Links = append(f.Links, f.Links[0])
+	f.Links[1].Volume = "b"
+	f.Pods = []Pod{{Pod: fault.Pod{UID: "u"}, Life: LifeWants, Places: placesOf("kubernetes.io~csi/a", "kubernetes.io~csi/b")}}
+	for _, name := range []string{"a", "b"} {
+		f.Mounts = append(f.Mounts, Mount{Point: "/k/pods/u/volumes/kubernetes.io~csi/" + name + "/mount", Device: "0:7", ReadOnly: true})
+	}
+	if notes := f.Survey(layout()).Coverage.Notes; len(notes) != 1 || !strings.Contains(notes[0], `volume "a"`) || !strings.HasSuffix(notes[0], "(and 1 more such volumes)") {
+		t.Errorf("notes %q", notes)
 	}
 }

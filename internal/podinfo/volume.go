@@ -64,3 +64,15 @@ func HostPathType(h *corev1.HostPathVolumeSource) corev1.HostPathType {
 	}
 	return *h.Type
 }
+
+// MayWrite reports whether a container of the pod is given a volume of its spec to write.
+func MayWrite(pod *corev1.Pod, s corev1.Volume) bool {
+	if s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly || s.CSI != nil && s.CSI.ReadOnly != nil && *s.CSI.ReadOnly {
+		return false
+	}
+	return slices.ContainsFunc(ContainerNames(pod), func(container string) bool {
+		return slices.ContainsFunc(VolumeMounts(pod, container), func(m corev1.VolumeMount) bool {
+			return m.Name == s.Name && !m.ReadOnly
+		})
+	})
+}

@@ -132,6 +132,37 @@ func TestVolumesThatAreNotThere(t *testing.T) {
 	check("the pod has ended", map[string]string{}, map[string]string{})
 }
 
+// TestVolumesThatCannotBeWritten has the mounts of a Secret and of a claim, and then the file system of the Secret, turn read-only. A driver may
+// mount a claim like that, which is a note. The kubelet makes a Secret that it can write.
+func TestVolumesThatCannotBeWritten(t *testing.T) {
+	s := newLinkScene(t)
+	check := func(when string, notes int, want map[string]string) {
+		t.Helper()
+		i := &Inspector{Kubelet: s.node.ReadOnce(), Pods: func() []*corev1.Pod { return []*corev1.Pod{s.pod} }}
+		sum, err := i.Look(t.Context(), mountstate.Scope{})
+		must(t, err)
+		if got := sum.Coverage.Notes; len(got) != notes || notes > 0 && !strings.Contains(got[0], `volume "pvc-1"`) {
+			t.Errorf("%s: notes %q", when, got)
+		}
+		for specs, of := range map[bool]string{true: "with the spec", false: "by directories"} {
+			if diff := cmp.Diff(want, s.unknown(t, specs, mountstate.Scope{})); diff != "" {
+				t.Errorf("%s, %s (-want +got):\n%s", when, of, diff)
+			}
+		}
+	}
+	wrong := map[string]string{s.secret: "secret: the tmpfs of the volume is read-only, and the kubelet makes one that can be written"}
+	check("all can be written", 0, map[string]string{})
+	must(t, systest.RemountBindReadOnly(s.claim))
+	check("the claim cannot", 1, map[string]string{})
+	must(t, systest.RemountBindReadOnly(s.secret))
+	check("nor can the Secret", 1, wrong)
+	must(t, systest.UnmountPath(s.secret, true))
+	must(t, sys.NewMount("tmpfs", s.secret, "tmpfs", "ro"))
+	check("its file system is read-only", 1, wrong)
+	s.pod.Spec.Containers[0].VolumeMounts[2].ReadOnly = true
+	check("no container writes to the claim", 0, wrong)
+}
+
 // TestVolumesThatComeBack: a volume that is there at the second look is right. The first look is in a table that is older.
 func TestVolumesThatComeBack(t *testing.T) {
 	s := newLinkScene(t)

@@ -71,17 +71,5 @@ func (v *Volume) wantsReadOnly() bool {
 		return false
 	}
 	may := v.inSpec(pod)
-	return len(may) > 0 && !slices.ContainsFunc(may, func(s corev1.Volume) bool { return mayWrite(pod, s) })
-}
-
-// mayWrite reports whether a container of the pod is given a volume of its spec to write.
-func mayWrite(pod *corev1.Pod, s corev1.Volume) bool {
-	if s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly || s.CSI != nil && s.CSI.ReadOnly != nil && *s.CSI.ReadOnly {
-		return false
-	}
-	return slices.ContainsFunc(podinfo.ContainerNames(pod), func(container string) bool {
-		return slices.ContainsFunc(podinfo.VolumeMounts(pod, container), func(m corev1.VolumeMount) bool {
-			return m.Name == s.Name && !m.ReadOnly
-		})
-	})
+	return len(may) > 0 && !slices.ContainsFunc(may, func(s corev1.Volume) bool { return podinfo.MayWrite(pod, s) })
 }
