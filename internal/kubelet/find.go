@@ -61,7 +61,7 @@ func (f *Finder) Node(ctx context.Context) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.node, s.err
+	return s.node.inPass(ctx), s.err
 }
 
 // currentSearch returns the search whose result still holds, or a new one. It holds no lock while it waits.

@@ -239,8 +239,36 @@ func (n *Node) String() string {
 	return "kubelet " + strconv.Itoa(n.PID) + " with root " + strconv.Quote(n.Root)
 }
 
-// Node returns n itself: it is a Locator.
-func (n *Node) Node(context.Context) (*Node, error) { return n, nil }
+// Node returns n itself, or n as the pass of ctx has it: it is a Locator.
+func (n *Node) Node(ctx context.Context) (*Node, error) { return n.inPass(ctx), nil }
+
+// passKey is the key of a pass in a context.
+type passKey struct{}
+
+// pass is the node that all who look within a pass are given.
+type pass struct {
+	mu       sync.Mutex
+	of, once *Node
+}
+
+// InOnePass returns a context within which all Locators give one node that is ReadOnce. It is for several looks that change no mount.
+func InOnePass(ctx context.Context) context.Context {
+	return context.WithValue(ctx, passKey{}, &pass{})
+}
+
+// inPass is n, or n with the tables of the pass that ctx is of.
+func (n *Node) inPass(ctx context.Context) *Node {
+	p, _ := ctx.Value(passKey{}).(*pass)
+	if p == nil || n == nil || n.tables != nil {
+		return n
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of != n { // the kubelet may be another process by now
+		p.of, p.once = n, n.ReadOnce()
+	}
+	return p.once
+}
 
 // Elsewhere returns a node of another machine: it gives the paths of that kubelet, and its files may not be read. pods is
 // the directory of the pods.

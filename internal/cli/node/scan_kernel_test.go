@@ -103,7 +103,7 @@ func scanIn(t *testing.T, proc string, stdin []byte, args ...string) (scanReport
 	return r, err
 }
 
-func podList(t *testing.T, pods ...*corev1.Pod) []byte {
+func podList(t testing.TB, pods ...*corev1.Pod) []byte {
 	t.Helper()
 	l := corev1.PodList{}
 	l.APIVersion, l.Kind = "v1", "PodList"

@@ -46,7 +46,9 @@ func Scan(ctx context.Context, node *kubelet.Node, from Sources, podOf func(uid 
 	}
 	asked, err := questions{prober: from.Prober, node: node}.askIn(ctx, table, podOf, nil)
 	if err == nil {
-		err = node.Do(ctx, func() error { return survey.inspectAll(ctx, node, knowledge{table, podOf, asked}) })
+		err = node.Do(ctx, func() error {
+			return survey.inspectAll(ctx, node, knowledge{table, podOf, asked, map[volumeName]openedVolume{}})
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sweep subPath binds of %s: %w", node, err)
@@ -85,6 +87,8 @@ type knowledge struct {
 	table *mountinfo.Table
 	podOf func(uid string) *corev1.Pod // may be nil
 	asked Answers
+	// volumes are those that were found.
+	volumes map[volumeName]openedVolume
 }
 
 // inspectAll runs inside the namespace.
@@ -116,7 +120,12 @@ func (s *Survey) addBind(node *kubelet.Node, point string, known knowledge) {
 	if known.podOf != nil {
 		pod = known.podOf(place.PodUID)
 	}
-	bind, there, err := InspectBind(node, pod, point, known.asked)
+	target, ok := targetAt(node, pod, point)
+	if !ok {
+		return
+	}
+	target.answers, target.volumes = known.asked[point], known.volumes
+	bind, there, err := target.inspect(point)
 	if err != nil {
 		bind, there = notInspected(podinfo.SubPathMount{}, mount.State{ID: mount.ID{Point: point}}, err.Error()), true
 	}

@@ -58,6 +58,8 @@ type target struct {
 	place    kubelet.SubPath
 	expected podinfo.SubPathMount
 	answers  *answers // of its file system; nil: it was not asked
+	// volumes are those that were found for the binds of one survey; nil: none is kept.
+	volumes map[volumeName]openedVolume
 }
 
 // targetAt finds the target at point.

@@ -59,9 +59,28 @@ func (s target) openVolume() (volume openedVolume, err error) {
 	return volume, nil
 }
 
-// searchVolume finds the one plugin that has a volume of the name that the kubelet bound it under. A PersistentVolume
-// of type hostPath has no such directory.
+// volumeName names a volume of a pod by the kubelet's name of it.
+type volumeName struct{ podUID, volume string }
+
+// searchVolume opens the volume that findVolume finds. A survey finds that of several binds once.
 func (s target) searchVolume() (openedVolume, error) {
+	name := volumeName{s.place.PodUID, s.place.Volume}
+	if volume, ok := s.volumes[name]; ok {
+		var err error
+		if volume.dir, err = volume.view.Lookup(volume.path); err == nil {
+			return volume, nil
+		}
+	}
+	volume, err := s.findVolume()
+	if err == nil && s.volumes != nil {
+		s.volumes[name] = openedVolume{view: volume.view, plugin: volume.plugin, path: volume.path}
+	}
+	return volume, err
+}
+
+// findVolume finds the one plugin that has a volume of the name that the kubelet bound it under. A PersistentVolume
+// of type hostPath has no such directory.
+func (s target) findVolume() (openedVolume, error) {
 	volumes := path.Dir(path.Dir(s.node.VolumeDir(s.place.PodUID, "any", s.place.Volume)))
 	view := s.node.View()
 	names, err := listDirectory(view, volumes)
