@@ -57,7 +57,7 @@ var tiers = []tier{
 	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=30m"}, calls: 2},
 	{name: "ceph", tag: "ceph", args: []string{"-count=1", "-timeout=30m"}},
 	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m", "-parallel=6"}},
-	{name: "release", tag: "release", with: ",cluster", args: []string{"-count=1", "-timeout=60m", "-parallel=3"}},
+	{name: "release", tag: "release", with: ",cluster,api", args: []string{"-count=1", "-timeout=60m", "-parallel=3"}},
 	{name: "kernels", tag: "kernel", args: []string{"-count=1"}},
 }
 

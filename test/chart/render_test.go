@@ -77,7 +77,13 @@ func hook(o map[string]any) string {
 // rendered are all objects that helm makes of the chart.
 func rendered(t *testing.T, namespace string, args ...string) objects {
 	t.Helper()
-	out, err := call(t, cluster.Helm, "", append([]string{"template", "kubediag", chartDir, "--namespace", namespace, loaded,
+	return renderedBy(t, cluster.Helm, namespace, args...)
+}
+
+// renderedBy are those that one version of helm makes.
+func renderedBy(t *testing.T, helm func(context.Context) (string, error), namespace string, args ...string) objects {
+	t.Helper()
+	out, err := call(t, helm, "", append([]string{"template", "kubediag", chartDir, "--namespace", namespace, loaded,
 		"--kube-version", cluster.Kubernetes137}, args...)...)
 	if err != nil {
 		t.Fatal(err)

@@ -34,8 +34,11 @@ const (
 	runc        = "1.5.2"
 )
 
-// helm is the version of the program helm.
-const helm = "3.22.0"
+// Versions of the program helm. Only the tests before a release have the oldest one.
+const (
+	Helm310 = "3.10.3"
+	Helm322 = "3.22.0"
+)
 
 // component is a program and the folder of the module that pins everything it is built from.
 type component struct {
@@ -55,7 +58,7 @@ var components = []component{
 	{"kubectl", Kubernetes137, "kubernetes-1.37", "k8s.io/kubernetes/cmd/kubectl", nil},
 	{"kubelet", Kubernetes118, "kubernetes-1.18", "k8s.io/kubernetes/cmd/kubelet", &keepsLogs},
 	{"apiextensions-apiserver", Kubernetes118, "apiextensions-1.18", "k8s.io/apiextensions-apiserver", nil},
-	{"helm", helm, "helm-3.22", "helm.sh/helm/v3/cmd/helm", nil},
+	{"helm", Helm322, "helm-3.22", "helm.sh/helm/v3/cmd/helm", nil},
 }
 
 // rare lists the programs that only a benchmark or the tests before a release need: BuildAll leaves them out. e2e.test is Kubernetes' own
@@ -71,6 +74,7 @@ var rare = []component{
 	{"containerd", Containerd2, "containerd-2.4", "github.com/containerd/containerd/v2/cmd/containerd", nil},
 	{"containerd-shim-runc-v2", Containerd2, "containerd-2.4", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", nil},
 	{"runc", runc, "runc-1.5", "github.com/opencontainers/runc", nil},
+	{"helm", Helm310, "helm-3.10", "helm.sh/helm/v3/cmd/helm", nil},
 	{"e2e.test", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/e2e", nil},
 	{"agnhost", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/images/agnhost", nil},
 }
@@ -114,8 +118,11 @@ func BuildAll(ctx context.Context) error {
 // Kubectl returns the path of kubectl 1.37, for tests that act as users. It is built if it is not there.
 func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes137) }
 
-// Helm returns the path of helm 3, for tests that act as users. It is built if it is not there.
-func Helm(ctx context.Context) (string, error) { return binary(ctx, "helm", helm) }
+// Helm returns the path of helm 3.22, for tests that act as users. It is built if it is not there.
+func Helm(ctx context.Context) (string, error) { return HelmOf(ctx, Helm322) }
+
+// HelmOf returns the path of helm of one of the versions above. It is built if it is not there.
+func HelmOf(ctx context.Context, version string) (string, error) { return binary(ctx, "helm", version) }
 
 // EndToEndTests returns the path of the end-to-end tests of Kubernetes 1.36. They are built if they are not there.
 func EndToEndTests(ctx context.Context) (string, error) {
