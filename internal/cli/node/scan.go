@@ -342,8 +342,8 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 	return nil
 }
 
-// searchers is how many searches are made side by side.
-const searchers = 2
+// searchers is how many searches are made side by side: with one, an interrupted scan has all findings before the one that does not answer.
+const searchers = 1
 
 // startSearches makes searches until ctx ends, the first ones first. It returns a function for each that waits for its result.
 func (s *scan) startSearches(ctx context.Context, list []searches.Search, n searches.Node) []func() (mountstate.Survey, error) {
