@@ -104,8 +104,8 @@ func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 	rotas := map[string]*rota{"bind": &n.updated, "shared": &n.town.shared, "asked": &n.town.asked}
 	for name, r := range rotas {
 		go func() {
-			times, wrong, err := r.update(ctx, func(v *fakenode.Volume, took time.Duration) {
-				b.Logf("%s: %s is healed after %s, at %s", name, v.Points[0], took, time.Now().UTC().Format(time.TimeOnly))
+			times, wrong, err := r.update(ctx, func(v *fakenode.Volume, what any) {
+				b.Logf("%s: %s is healed, at %s: %v", name, v.Points[0], time.Now().UTC().Format(time.TimeOnly), what)
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -153,8 +153,8 @@ type rota struct {
 const longStale = 5 * time.Second
 
 // update renews the volumes in turn, and returns how long each bind stayed stale, for patience at most, and how many show a
-// wrong file. Those that stayed stale for long are given to long.
-func (r *rota) update(ctx context.Context, long func(v *fakenode.Volume, took time.Duration)) (took []time.Duration, wrong int, err error) {
+// wrong file. Those that stayed stale for long, or did not show the present file at once, are given to note.
+func (r *rota) update(ctx context.Context, note func(v *fakenode.Volume, what any)) (took []time.Duration, wrong int, err error) {
 	w, err := openWatch()
 	if err != nil {
 		return nil, 0, err
@@ -184,10 +184,18 @@ func (r *rota) update(ctx context.Context, long func(v *fakenode.Volume, took ti
 		}
 		took = append(took, time.Since(begin))
 		if last := took[len(took)-1]; last > longStale {
-			long(v, last)
+			note(v, last)
 		}
-		if healed && v.Current() != nil {
-			wrong++
+		if err := v.Current(); healed && err != nil {
+			// A mount that no process used is removed before another takes its place, where the kernel cannot put one beneath it.
+			again, errAgain := w.current(v, r.patience)
+			if errAgain != nil {
+				return nil, 0, errAgain
+			}
+			note(v, fmt.Errorf("%w; a moment later: %v", err, again))
+			if again != nil {
+				wrong++
+			}
 		}
 	}
 }

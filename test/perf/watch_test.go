@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubediag.org/kubediag/test/fakenode"
 )
 
 // watch waits for unmounts in this process' own mount namespace. The kernel wakes pollers of mountinfo when a mount
@@ -75,6 +77,18 @@ func (w watch) unmounted(points []string, patience time.Duration) (bool, error) 
 		}
 	}
 	return true, nil
+}
+
+// current waits until a volume shows its present files, for patience at most. It returns why it does not.
+func (w watch) current(v *fakenode.Volume, patience time.Duration) (why, err error) {
+	for deadline := time.Now().Add(patience); ; {
+		if why = v.Current(); why == nil || time.Now().After(deadline) {
+			return why, nil
+		}
+		if _, err := w.changed(glance); err != nil {
+			return nil, fmt.Errorf("poll mountinfo: %w", err)
+		}
+	}
 }
 
 // stale reports whether the mount at point is a file that has no name any more. If that was unmounted, there may be another
