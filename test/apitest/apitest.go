@@ -43,8 +43,6 @@ type Env struct {
 	Etcd string
 	// Rules reports whether the server evaluates CEL rules of CustomResourceDefinitions, as Kubernetes does from 1.25 on.
 	Rules bool
-	// Policies reports whether it serves ValidatingAdmissionPolicies, as Kubernetes does from 1.30 on.
-	Policies bool
 }
 
 // NeedRules skips a test of CEL rules of CustomResourceDefinitions where the server evaluates none.
@@ -58,7 +56,7 @@ func (e *Env) NeedRules(t testing.TB) {
 // NeedPolicies skips a test of ValidatingAdmissionPolicies where the server has none.
 func (e *Env) NeedPolicies(t testing.TB) {
 	t.Helper()
-	if !e.Policies {
+	if !HasPolicies() {
 		t.Skip("the API server has no ValidatingAdmissionPolicies, which takes Kubernetes 1.30")
 	}
 }
@@ -95,7 +93,7 @@ var (
 		if err != nil {
 			return nil, err
 		}
-		env.Rules, env.Policies = Since("1.25.0"), Since("1.30.0")
+		env.Rules = Since("1.25.0")
 		return env, nil
 	})
 	old = sync.OnceValues(func() (*Env, error) {

@@ -27,6 +27,9 @@ func Since(least string) bool {
 	return version.MustParseSemantic(Version()).AtLeast(version.MustParseSemantic(least))
 }
 
+// HasPolicies reports whether that version serves ValidatingAdmissionPolicies, as Kubernetes does from 1.30 on.
+func HasPolicies() bool { return Since("1.30.0") }
+
 // running is what Main stops.
 var running *cluster.Cluster
 

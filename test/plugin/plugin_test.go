@@ -372,7 +372,7 @@ func TestDoctor(t *testing.T) {
 		server = `OK    API server v1\.`
 	}
 	policies := `WARN  no policies: this API server has no ValidatingAdmissionPolicies, as 1.30 has`
-	if apitest.Start(t).Policies {
+	if apitest.HasPolicies() {
 		policies = `WARN  8 policies are not installed: kubediag-agent-node, [^>]*      -> recommended: ` +
 			`kubectl apply -f config/policy/agent-node.yaml -f config/policy/diagnosis-rights.yaml`
 	}
