@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -83,14 +84,23 @@ func matchesSelector(labels map[string]string, selector string) bool {
 	return true
 }
 
-// renderAnnotation fills an annotation in as Prometheus does, but that a label which is not there is an error.
+// renderAnnotation fills an annotation in as Prometheus does, but that a label which is not there is an error. A query for the broken pods
+// finds one.
 func renderAnnotation(t *testing.T, text string, labels map[string]string, value float64) string {
 	t.Helper()
-	parsed, err := template.New("").Option("missingkey=error").Parse("{{$labels := .Labels}}{{$value := .Value}}" + text)
+	query := func(text string) []map[string]any {
+		if !strings.Contains(text, fmt.Sprintf("code=%q", labels["code"])) {
+			t.Errorf("%q asks about another code than %q", text, labels["code"])
+		}
+		return []map[string]any{{"Labels": map[string]string{"target_namespace": "shop", "target_pod": "web-0"}}}
+	}
+	parsed, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"query": query}).Parse("{{$labels := .Labels}}{{$value := .Value}}" + text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
+	labels = maps.Clone(labels)
+	labels["cluster"] = "" // who collects several clusters adds it; else it is empty, as Prometheus has each label that is not there
 	if err := parsed.Execute(&out, map[string]any{"Labels": labels, "Value": value}); err != nil {
 		t.Errorf("%q of %v: %v", text, labels, err)
 	}
@@ -137,8 +147,9 @@ func TestTextsOfAlerts(t *testing.T) {
 				strings.Contains(many, "12 mount ") || strings.HasSuffix(strings.TrimSpace(one), "repair") {
 				t.Errorf("%s: %q, %q", r.Alert, one, many)
 			}
-			if text := renderAnnotation(t, r.Annotations["description"], labels, 1); text == "" {
-				t.Errorf("%s does not say what to do", r.Alert)
+			text := renderAnnotation(t, r.Annotations["description"], labels, 1)
+			if asks := strings.Contains(r.Annotations["description"], "query"); text == "" || asks != strings.Contains(text, "kubectl kubediag ui pod/shop/web-0.") {
+				t.Errorf("%s does not say what to do: %q", r.Alert, text)
 			}
 			if code := fault.Code(labels["code"]); code != "" {
 				if before, twice := got[code]; twice {

@@ -245,20 +245,20 @@ func (n *Node) Node(ctx context.Context) (*Node, error) { return n.inPass(ctx), 
 // passKey is the key of a pass in a context.
 type passKey struct{}
 
-// pass is the node that all who look within a pass are given.
-type pass struct {
+// onePass is the node that all who look within a pass are given.
+type onePass struct {
 	mu       sync.Mutex
 	of, once *Node
 }
 
 // InOnePass returns a context within which all Locators give one node that is ReadOnce. It is for several looks that change no mount.
 func InOnePass(ctx context.Context) context.Context {
-	return context.WithValue(ctx, passKey{}, &pass{})
+	return context.WithValue(ctx, passKey{}, &onePass{})
 }
 
 // inPass is n, or n with the tables of the pass that ctx is of.
 func (n *Node) inPass(ctx context.Context) *Node {
-	p, _ := ctx.Value(passKey{}).(*pass)
+	p, _ := ctx.Value(passKey{}).(*onePass)
 	if p == nil || n == nil || n.tables != nil {
 		return n
 	}

@@ -47,7 +47,7 @@ func Scan(ctx context.Context, node *kubelet.Node, from Sources, podOf func(uid 
 	asked, err := questions{prober: from.Prober, node: node}.askIn(ctx, table, podOf, nil)
 	if err == nil {
 		err = node.Do(ctx, func() error {
-			return survey.inspectAll(ctx, node, knowledge{table, podOf, asked, map[volumeName]openedVolume{}})
+			return survey.inspectAll(ctx, node, knowledge{table, podOf, asked, map[podVolume]openedVolume{}})
 		})
 	}
 	if err != nil {
@@ -88,7 +88,7 @@ type knowledge struct {
 	podOf func(uid string) *corev1.Pod // may be nil
 	asked Answers
 	// volumes are those that were found.
-	volumes map[volumeName]openedVolume
+	volumes map[podVolume]openedVolume
 }
 
 // inspectAll runs inside the namespace.

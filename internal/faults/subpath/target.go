@@ -59,7 +59,7 @@ type target struct {
 	expected podinfo.SubPathMount
 	answers  *answers // of its file system; nil: it was not asked
 	// volumes are those that were found for the binds of one survey; nil: none is kept.
-	volumes map[volumeName]openedVolume
+	volumes map[podVolume]openedVolume
 }
 
 // targetAt finds the target at point.

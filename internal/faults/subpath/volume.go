@@ -59,12 +59,12 @@ func (s target) openVolume() (volume openedVolume, err error) {
 	return volume, nil
 }
 
-// volumeName names a volume of a pod by the kubelet's name of it.
-type volumeName struct{ podUID, volume string }
+// podVolume names a volume of a pod by the kubelet's name of it.
+type podVolume struct{ podUID, volume string }
 
 // searchVolume opens the volume that findVolume finds. A survey finds that of several binds once.
 func (s target) searchVolume() (openedVolume, error) {
-	name := volumeName{s.place.PodUID, s.place.Volume}
+	name := podVolume{s.place.PodUID, s.place.Volume}
 	if volume, ok := s.volumes[name]; ok {
 		var err error
 		if volume.dir, err = volume.view.Lookup(volume.path); err == nil {
