@@ -206,7 +206,7 @@ func missingBindSource() Entry {
 		Code:     MissingBindSource,
 		Title:    "The source of a mount does not exist",
 		Severity: Critical,
-		Repair:   "none by mount: the missing file or directory has to be created, the daemon of a socket started, or the volume changed",
+		Repair:   "none: a person must create the missing file or directory, start the daemon of the socket, or change the volume",
 		Chinese: Translation{
 			Title:  "挂载的源不存在",
 			Repair: "挂载无法修复它：需要创建缺少的文件或目录，启动提供 socket 的守护进程，或者修改卷",
@@ -274,7 +274,7 @@ func sourceTypeMismatch() Entry {
 		Code:     SourceTypeMismatch,
 		Title:    "A file is mounted onto a directory, or a directory onto a file",
 		Severity: Critical,
-		Repair:   "none by mount: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
+		Repair:   "none: a person must change subPath, mountPath or the type of the hostPath in the pod's template",
 		Chinese: Translation{
 			Title:  "文件挂到了目录上，或者目录挂到了文件上",
 			Repair: "挂载无法修复它：需要修改 Pod 模板里的 subPath、mountPath 或者 hostPath 的类型",

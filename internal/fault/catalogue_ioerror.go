@@ -13,7 +13,7 @@ func volumeIOError() Entry {
 		Code:     VolumeIOError,
 		Title:    "The file system of a volume answers with an error",
 		Severity: Critical,
-		Repair:   "none by mount: the server, the network or the disk has to be repaired; then the volume is mounted again",
+		Repair:   "none: a person must repair the server, the network or the disk; then the volume is mounted again",
 		Chinese: Translation{
 			Title:  "卷的文件系统回答错误",
 			Repair: "挂载无法修复它：需要修复服务端、网络或磁盘，然后重新挂载卷",

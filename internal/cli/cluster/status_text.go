@@ -29,7 +29,7 @@ const (
 
 // policyTexts describe a policy that nothing holds.
 var policyTexts = map[v1.RecoveryMode]string{
-	v1.RecoveryAutomatic: "repairs what loses nothing", v1.RecoveryApprove: "repairs after approval", v1.RecoveryPlan: "only plans",
+	v1.RecoveryAutomatic: "repairs without loss", v1.RecoveryApprove: "repairs after approval", v1.RecoveryPlan: "only plans",
 	v1.RecoveryObserve: "only reports", v1.RecoveryOff: "does not even report",
 }
 

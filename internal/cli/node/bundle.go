@@ -26,7 +26,7 @@ func NewBundleCommand(proc string) *cobra.Command {
 	o := bundleOptions{scan: scanOptions{nodeOptions: nodeOptions{proc: proc}}}
 	cmd := &cobra.Command{
 		Use:   "bundle",
-		Short: "Write one file for a ticket: what was found, and all that it rests on",
+		Short: "Collect evidence into one file for a ticket",
 		Long: "bundle scans the node and writes one file (tar.gz): the result, what the node has answered, the mount tables of the\n" +
 			"kubelet and of the mount namespaces that hold something, block devices, log lines about mounts, names of pods,\n" +
 			"and what this kernel can do. kubediag scan --from FILE reaches the same findings from it on any machine.\n\n" +

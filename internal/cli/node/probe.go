@@ -37,7 +37,7 @@ func NewProbeCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "probe PATH",
-		Short: "Ask whether a path's file system is alive, without hanging",
+		Short: "Test a path without hanging",
 		Long: "probe asks the file system at PATH whether it answers, and whether a container could be started with it. It does\n" +
 			"not hang if the file system does: another process asks, and probe gives up on it after --timeout. It changes\n" +
 			"nothing, and looks at PATH alone, not at the files below it.\n\n" +

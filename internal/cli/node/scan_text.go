@@ -255,7 +255,7 @@ func (v scanView) recoverCommands(places []faultPlace) (list []fault.Command, le
 	if len(left) == len(places) {
 		return nil, left
 	}
-	return []fault.Command{{Purpose: "repairs what loses nothing; asks first", Line: line}}, left
+	return []fault.Command{{Purpose: "asks, then repairs without loss", Line: line}}, left
 }
 
 // repairCommands is the first command that repairs something and loses nothing, if it fits.

@@ -16,7 +16,7 @@
   heal       person
   plan       nothing: the missing file or directory has to be created, or the volume changed
   prevention if it is a hostPath, set type: DirectoryOrCreate in the pod with UID no \x1b[2J name, and the kubelet makes the directory; else take subPath out of the volumeMount of the pod with UID no \x1b[2J name: it then has the whole volume
-  repair     none by mount: the missing file or directory has to be created, the daemon of a socket started, or the volume changed
+  repair     none: a person must create the missing file or directory, start the daemon of the socket, or change the volume
   runbook    kubediag explain MissingBindSource
 
 2. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced

@@ -120,7 +120,7 @@
 
 Next:
   kubediag show 1             # evidence, plan and commands of number 1
-  kubediag recover 3 4 5      # repairs what loses nothing; asks first
+  kubediag recover 3 4 5      # asks, then repairs without loss
   kill -CONT 21087            # number 1: lets the stopped daemon run again
   kubediag explain HungMount  # cause, proof, repair by hand, prevention
 
