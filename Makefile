@@ -130,6 +130,7 @@ test-ui: ## Look at the pages with Debian's chromium and axe-core, with pictures
 	@mkdir -p bin/ui
 	@test -e bin/ui/node_modules/axe-core/axe.min.js || npm install --prefix bin/ui --no-save --no-audit --no-fund axe-core@4.11.0
 	cd test/ui && go test -count=1 ./...
+	go test -count=1 -tags cluster,ui -run TestHealsWithTheMouse ./test/e2e
 
 .PHONY: test-ui-speed
 test-ui-speed: ## Measure the pages with 5,000 faults, after make test-ui: first paint, computing, size, memory
