@@ -167,10 +167,7 @@ func volumeLinks(s PodSource) (links []Link) {
 		if v.HostPath != nil || v.Image != nil || v.Quobyte != nil { // the driver of the last has one mount for the whole node
 			continue
 		}
-		plugin, medium := podinfo.KubeletPlugin(v), corev1.StorageMediumDefault
-		if v.EmptyDir != nil {
-			medium = v.EmptyDir.Medium
-		}
+		plugin := podinfo.KubeletPlugin(v)
 		if name := kubeletName(v); name != "" {
 			named[name] = true
 		} else if mounted[v.Name] || devices[v.Name] {
@@ -179,7 +176,7 @@ func volumeLinks(s PodSource) (links []Link) {
 		device := podinfo.FromClaim(v) && !mounted[v.Name]
 		if !device || !devices[v.Name] {
 			links = append(links, Link{
-				Kind: VolumeLink, PodUID: s.UID, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium), Started: started[v.Name],
+				Kind: VolumeLink, PodUID: s.UID, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, mediumOf(v)), Started: started[v.Name],
 				Spreads: hasBidirectional(s.Spec, v.Name), Writes: podinfo.MayWrite(s.Spec, v),
 			})
 		}
@@ -196,6 +193,14 @@ func volumeLinks(s PodSource) (links []Link) {
 			Link{Started: up, FromClaim: true, Writes: writes})...)
 	}
 	return links
+}
+
+// mediumOf is the medium of an emptyDir, and the default one of all other volumes.
+func mediumOf(v corev1.Volume) corev1.StorageMedium {
+	if v.EmptyDir == nil {
+		return corev1.StorageMediumDefault
+	}
+	return v.EmptyDir.Medium
 }
 
 // hasBidirectional reports whether a container has a volume with Bidirectional.

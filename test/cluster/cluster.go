@@ -22,12 +22,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -123,19 +125,16 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 
 // complete fills in the defaults and refuses options that exclude each other.
 func (o *Options) complete() error {
-	switch o.Kubelet {
-	case "", Kubernetes118, Kubernetes136, Kubernetes137:
-	default:
+	if !slices.Contains([]string{"", Kubernetes118, Kubernetes136, Kubernetes137}, o.Kubelet) {
 		return fmt.Errorf("check option Kubelet: no version %q", o.Kubelet)
 	}
-	switch o.ControlPlane {
-	case "":
+	if o.ControlPlane == "" {
 		o.ControlPlane = Kubernetes137
 		if o.Kubelet == Kubernetes136 {
 			o.ControlPlane = Kubernetes136
 		}
-	case Kubernetes124, Kubernetes136, Kubernetes137:
-	default:
+	}
+	if !slices.Contains([]string{Kubernetes124, Kubernetes136, Kubernetes137}, o.ControlPlane) {
 		return fmt.Errorf("check option ControlPlane: no version %q", o.ControlPlane)
 	}
 	if o.KubeletRoot != "" && !filepath.IsAbs(o.KubeletRoot) {
@@ -154,12 +153,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("check option Containerd: not %q with kubelet %q", o.Containerd, o.Kubelet)
 	}
 	o.Controllers = o.Controllers || o.Kubelet != ""
-	if o.SyncFrequency == 0 {
-		o.SyncFrequency = 5 * time.Second
-	}
-	if o.NodeName == "" {
-		o.NodeName = "node-1"
-	}
+	o.SyncFrequency, o.NodeName = cmp.Or(o.SyncFrequency, 5*time.Second), cmp.Or(o.NodeName, "node-1")
 	return nil
 }
 

@@ -192,7 +192,7 @@ func (r *rota) update(ctx context.Context, note func(v *fakenode.Volume, what an
 			if errAgain != nil {
 				return nil, 0, errAgain
 			}
-			note(v, fmt.Errorf("%w; a moment later: %v", err, again))
+			note(v, fmt.Sprintf("%v; a moment later: %v", err, again))
 			if again != nil {
 				wrong++
 			}

@@ -282,7 +282,7 @@ func TestScreens(t *testing.T) {
 		"lint":    {"0": lintScreen(0), "1": lintScreen(1), "300": lintScreen(300)},
 		"get":     {"1": getScreen(t, 1), "300": getScreen(t, 300)},
 		"impact":  impactScreens(),
-		"bundle":  {"1": func(s terminal.Screen) string { return writtenText("kubediag-worker-7-20261127.tar.gz", 14<<10) }},
+		"bundle":  {"1": func(terminal.Screen) string { return writtenText("kubediag-worker-7-20261127.tar.gz", 14<<10) }},
 		"doctor":  {"1": doctorOf(t, 1), "300": doctorOf(t, 300)},
 		"status":  {},
 	}

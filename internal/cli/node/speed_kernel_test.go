@@ -6,6 +6,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -67,7 +68,7 @@ func (t toolTimes) run(b *testing.B, name string, command ...string) {
 	start := time.Now()
 	out, err := cmd.Output()
 	took := time.Since(start)
-	if exit, ok := err.(*exec.ExitError); err != nil && (!ok || !exit.Exited()) || len(out) == 0 {
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || !exit.Exited()) || len(out) == 0 {
 		b.Fatalf("%s: %v, %d bytes", name, err, len(out))
 	}
 	entry := t[name]
