@@ -28,34 +28,40 @@ import (
 	"kubediag.org/kubediag/test/debian"
 )
 
-// TestDeadSubPathKeepsPods deletes the directory that pods have as a subPath of a volume on FUSE, as another client does, and
-// then the pods. Their binds answer ENOENT, and neither kubelet unmounts such a bind: the pods stay in Terminating. A Diagnosis
-// unmounts the bind of one of them, the sentinel that of the other, and both pods go. A third pod of the volume runs on.
-func TestDeadSubPathKeepsPods(t *testing.T) {
+// TestPodsThatCannotGo has pods that are deleted and stay in Terminating, in each of four ways: a subPath on FUSE whose directory another
+// client has deleted (kubernetes#139535), a FUSE mount inside an emptyDir whose daemon ends with its container (kubernetes#129550), one that
+// has hung before that, and the bind of a termination log inside an emptyDir (kubernetes#115054). A Diagnosis unmounts the mount
+// of one pod of each way, and a policy has the sentinel unmount that of another one. All of them go, and a pod that is not deleted runs on. Healthy pods
+// and ended ones of every kind are there all the time, and nothing is found of them.
+func TestPodsThatCannotGo(t *testing.T) {
 	t.Parallel()
 	must(t, debian.Install(t.Context(), "bindfs"))
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes137} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			t.Parallel()
-			checkGoing(t, cluster.Options{Kubelet: version})
+			g := startGoing(t, cluster.Options{Kubelet: version})
+			hung := g.startKept(t)
+			g.startEveryKind(t)
+			g.checkHealthy(t)
+			g.hang(t, hung)
+			g.strand(t)
+			g.healByDiagnoses(t)
+			g.checkStays(t)
+			g.healAlone(t)
+			for _, w := range g.ways { // a kubelet tries again after up to two minutes
+				g.awaitGone(t, &w.pods[0])
+				g.awaitGone(t, &w.pods[1])
+			}
 		})
 	}
 }
 
-func checkGoing(t *testing.T, o cluster.Options) {
-	g := startGoing(t, o)
-	g.strand(t)
-	g.healOne(t)
-	g.checkStays(t)
-	g.healAlone(t)
-}
-
-// goingPods are two pods that are to go, and one of the same volume that is to stay.
+// goingPods are pods that are to go, two of each way, and one that has a volume of theirs and is to stay.
 type goingPods struct {
 	*env
 	driver *csi.Driver
-	data   string // what the volume shows
-	going  []corev1.Pod
+	data   string // the directory that the volume shows
+	ways   []keptPods
 	stays  []corev1.Pod
 	before []mountinfo.Mount
 }
@@ -71,47 +77,49 @@ func startGoing(t *testing.T, o cluster.Options) *goingPods {
 	g.env = start(t, o)
 	g.driver = csi.Install(t, g.Env, "bindfs", "-f", g.data, "{}")
 	g.driver.AddVolume(t, volumeName, "")
-	g.going = g.driver.Start(t, csi.Readers{Name: "going", Volume: volumeName, Pods: 2, File: "file", SubPath: "gone"})
+	going := g.driver.Start(t, csi.Readers{Name: "going", Volume: volumeName, Pods: 2, File: "file", SubPath: "gone"})
 	g.stays = g.driver.Start(t, csi.Readers{Name: "stays", Volume: volumeName, Pods: 1, File: "file", SubPath: "kept"})
-	for i := range g.going {
-		g.driver.Await(t, &g.going[i], csi.Part, "part")
+	for i := range going {
+		g.driver.Await(t, &going[i], csi.Part, "part")
 	}
+	g.ways = []keptPods{{
+		name: "subpath", code: "StaleSubPath", place: filepath.Join("volume-subpaths", volumeName, csi.Part, "0"),
+		says: "error cleaning subPath mounts", pods: going,
+	}}
 	g.driver.Await(t, &g.stays[0], csi.Part, "kept")
 	return g
-}
-
-// point is where the kubelet has the subPath of a pod.
-func (g *goingPods) point(p *corev1.Pod) string {
-	return filepath.Join(g.KubeletRoot(), "pods", string(p.UID), "volume-subpaths", volumeName, csi.Part, "0")
 }
 
 // strand deletes the directory, and the pods, and waits until the kubelet has failed to take their volumes away.
 func (g *goingPods) strand(t *testing.T) {
 	t.Helper()
 	must(t, os.RemoveAll(filepath.Join(g.data, "gone")))
-	for i := range g.going {
-		point := g.point(&g.going[i])
+	for _, p := range g.ways[0].pods {
+		point := g.point(g.ways[0], p)
 		g.Wait(t, "the subPath to be dead", func(context.Context) bool {
 			var st unix.Stat_t
 			return errors.Is(unix.Lstat(point, &st), unix.ENOENT)
 		})
 	}
 	g.Kubectl(t, "", "scale", "-n", "default", "deployment/going", "--replicas=0")
-	for i := range g.going {
-		p := &g.going[i]
-		g.Wait(t, "the kubelet to keep the subPath of pod "+p.Name, func(context.Context) bool { return g.kubeletFails(t, p) })
-		g.checkStuck(t, p)
+	g.Kubectl(t, "", "delete", "pod", "-n", "default", "-l", keptLabel, "--wait=false")
+	for _, w := range g.ways {
+		for _, p := range w.pods {
+			g.Wait(t, "the kubelet to keep pod "+p.Name, func(context.Context) bool { return g.kubeletFails(t, w, p) })
+			g.checkStuck(t, w, p)
+		}
 	}
+	g.Wait(t, "a scan to find every pod that cannot go", func(context.Context) bool { return g.allFound(t) })
 	g.before = g.mounts(t)
 }
 
-// kubeletFails reports whether the kubelet has said that it cannot unmount a subPath of the pod.
-func (g *goingPods) kubeletFails(t *testing.T, p *corev1.Pod) bool {
+// kubeletFails reports whether the kubelet has said that it cannot take the volume of the pod away.
+func (g *goingPods) kubeletFails(t *testing.T, w keptPods, p corev1.Pod) bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.Dir(), "log/kubelet.log"))
 	must(t, err)
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "error cleaning subPath mounts") && strings.Contains(line, string(p.UID)) {
+		if strings.Contains(line, w.says) && strings.Contains(line, string(p.UID)) {
 			t.Logf("the kubelet says: %s", line)
 			return true
 		}
@@ -119,72 +127,132 @@ func (g *goingPods) kubeletFails(t *testing.T, p *corev1.Pod) bool {
 	return false
 }
 
-// checkStuck shows that the pod is being deleted and there, and so is its bind.
-func (g *goingPods) checkStuck(t *testing.T, p *corev1.Pod) {
+// allFound reports whether a scan of the node finds each mount that keeps a pod, and nothing else.
+func (g *goingPods) allFound(t *testing.T) bool {
 	t.Helper()
-	var now corev1.Pod
-	must(t, g.Get(t.Context(), client.ObjectKeyFromObject(p), &now))
-	if now.UID != p.UID || now.DeletionTimestamp == nil || len(g.bindsOf(t, p)) != 1 {
-		t.Errorf("pod %s does not wait for its bind to go: deleted at %v, mounts %+v", now.Name, now.DeletionTimestamp, g.bindsOf(t, p))
+	var want, got []string
+	for _, w := range g.ways {
+		for _, p := range w.pods {
+			want = append(want, w.code+" "+g.point(w, p))
+		}
 	}
+	report, status := g.scanWithPods(t)
+	for _, f := range report.Faults {
+		got = append(got, f.Code+" "+f.Mount.Point)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	return status == 1 && slices.Equal(want, got)
 }
 
-// bindsOf are the mounts at the place of the pod's subPath.
-func (g *goingPods) bindsOf(t *testing.T, p *corev1.Pod) []mountinfo.Mount {
+// checkStuck shows that the pod is being deleted and there, and so is its mount.
+func (g *goingPods) checkStuck(t *testing.T, w keptPods, p corev1.Pod) {
 	t.Helper()
-	return slices.DeleteFunc(g.mounts(t), func(m mountinfo.Mount) bool { return m.Point != g.point(p) })
+	var now corev1.Pod
+	must(t, g.Get(t.Context(), client.ObjectKeyFromObject(&p), &now))
+	if now.UID != p.UID || now.DeletionTimestamp == nil || len(g.mountsOf(t, w, p)) != 1 {
+		t.Errorf("pod %s does not wait for its mount to go: deleted at %v, mounts %+v", now.Name, now.DeletionTimestamp, g.mountsOf(t, w, p))
+	}
 }
 
 // goingDiagnosis names no OperationSet.
 const goingDiagnosis = `
 apiVersion: diagnosis.kubediag.org/v1
 kind: Diagnosis
-metadata: {name: going, namespace: default}
+metadata: {name: %s, namespace: default}
 spec: {podReference: {namespace: default, name: %s}}
 `
 
-// healOne has a Diagnosis unmount the bind of the first pod. The second one stays as it is.
-func (g *goingPods) healOne(t *testing.T) {
+// healByDiagnoses has a Diagnosis unmount the mount of the first pod of each way. The second one stays as it is.
+func (g *goingPods) healByDiagnoses(t *testing.T) {
 	t.Helper()
-	p := &g.going[0]
-	bind := g.bindsOf(t, p)[0]
-	g.Kubectl(t, fmt.Sprintf(goingDiagnosis, p.Name), "apply", "-f", "-")
-	d := g.AwaitDiagnosis(t, "going", (*v1.Diagnosis).Ended)
-	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
-		t.Errorf("phase %q, outcome %q: %s", d.Status.Phase, d.Status.Outcome, d.Status.Summary)
+	for _, w := range g.ways {
+		g.Kubectl(t, fmt.Sprintf(goingDiagnosis, w.name, w.pods[0].Name), "apply", "-f", "-")
 	}
-	g.checkRepair(t, d, p, bind)
-	g.awaitGone(t, p)
-	g.checkStuck(t, &g.going[1])
+	for _, w := range g.ways {
+		want := []unmounted{g.unmountOf(w, w.pods[0])}
+		d := g.awaitHealing(t, w)
+		others := len(d.Status.Faults)
+		d.Status.Faults = slices.DeleteFunc(d.Status.Faults, isSlow)
+		others -= len(d.Status.Faults)
+		outcome := v1.OutcomeHealed
+		if others > 0 {
+			outcome = v1.OutcomeFaultFound
+		}
+		if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != outcome {
+			t.Errorf("phase %q, outcome %q: %s", d.Status.Phase, d.Status.Outcome, d.Status.Summary)
+		}
+		if diff := cmp.Diff(want, unmounts(t, d)); diff != "" {
+			t.Errorf("repairs of Diagnosis %s (-want +got):\n%s", d.Name, diff)
+		}
+		t.Logf("%s", d.Status.Summary)
+	}
+	for _, w := range g.ways {
+		g.checkStuck(t, w, w.pods[1])
+	}
 }
 
-// checkRepair shows that a Diagnosis has found nothing but the dead bind of the pod, and has done nothing but unmount it.
-func (g *goingPods) checkRepair(t *testing.T, d *v1.Diagnosis, p *corev1.Pod, bind mountinfo.Mount) {
+// awaitHealing awaits the end of the Diagnosis of the first pod of a way. Only if a file system has not answered it, another one follows, at most
+// three in all.
+func (g *goingPods) awaitHealing(t *testing.T, w keptPods) *v1.Diagnosis {
 	t.Helper()
-	type repair struct {
-		Code   string
-		State  v1.FaultState
-		Pod    string
-		Action string
-		Mount  int64
-		Point  string
-		Phase  v1.ActionPhase
+	d := g.AwaitDiagnosis(t, w.name, (*v1.Diagnosis).Ended)
+	for n := 2; n <= 3 && d.Status.Phase != v1.DiagnosisSucceeded && strings.Contains(d.Status.Summary, "did not answer"); n++ {
+		name := fmt.Sprintf("%s-%d", w.name, n)
+		t.Logf("a file system does not answer: %s", d.Status.Summary)
+		g.Kubectl(t, fmt.Sprintf(goingDiagnosis, name, w.pods[0].Name), "apply", "-f", "-")
+		d = g.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
 	}
-	var got []repair
-	for _, f := range d.Status.Faults {
-		for _, a := range lastActions(d) {
-			if f.Pod == nil || f.Mount == nil || a.Mount == nil || f.Mount.MountInfoID != a.Mount.MountInfoID {
-				t.Errorf("fault %+v, action %+v", f, a)
-				continue
-			}
-			got = append(got, repair{f.Code, f.State, string(f.Pod.UID), a.Kind, a.Mount.MountInfoID, a.Target, a.Phase})
+	return d
+}
+
+// slowCode is the code of mounts that do not answer.
+const slowCode = "HungMount"
+
+// isSlow reports whether a fault is that the daemon of the driver, which lives, has not answered twice: the machine may be busy.
+func isSlow(f v1.Fault) bool { return f.Code == slowCode && f.Volume == volumeName }
+
+// unmounted is a fault that was found, and the one action against it.
+type unmounted struct {
+	Code   string
+	State  v1.FaultState
+	Pod    string
+	Action string
+	Mount  int64
+	Point  string
+	Phase  v1.ActionPhase
+}
+
+// unmountOf is the repair that frees a pod.
+func (g *goingPods) unmountOf(w keptPods, p corev1.Pod) unmounted {
+	u := unmounted{Code: w.code, State: v1.FaultHealed, Pod: string(p.UID), Action: "Unmount", Point: g.point(w, p), Phase: v1.ActionDone}
+	for _, m := range g.before {
+		if m.Point == u.Point {
+			u.Mount = int64(m.ID)
 		}
 	}
-	want := []repair{{"StaleSubPath", v1.FaultHealed, string(p.UID), "Unmount", int64(bind.ID), g.point(p), v1.ActionDone}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("repair (-want +got):\n%s", diff)
+	return u
+}
+
+// unmounts are the repairs of a Diagnosis.
+func unmounts(t *testing.T, d *v1.Diagnosis) (all []unmounted) {
+	t.Helper()
+	actions := lastActions(d)
+	for _, f := range d.Status.Faults {
+		i := slices.IndexFunc(actions, func(a v1.Action) bool {
+			return a.Mount != nil && f.Mount != nil && a.Mount.MountInfoID == f.Mount.MountInfoID
+		})
+		if f.Pod == nil || i < 0 {
+			t.Errorf("fault %+v has none of the actions %+v", f, actions)
+			continue
+		}
+		a := actions[i]
+		all = append(all, unmounted{f.Code, f.State, string(f.Pod.UID), a.Kind, a.Mount.MountInfoID, a.Target, a.Phase})
 	}
-	t.Logf("%s", d.Status.Summary)
+	if len(actions) != len(d.Status.Faults) {
+		t.Errorf("%d faults, actions %+v", len(d.Status.Faults), actions)
+	}
+	return all
 }
 
 // awaitGone waits until the API server and the node have nothing of the pod.
@@ -201,23 +269,43 @@ func (g *goingPods) awaitGone(t *testing.T, p *corev1.Pod) {
 	})
 }
 
-// healAlone starts an agent whose sentinel may repair. It looks at all binds when it starts, and later every five minutes. It
-// unmounts the bind of the second pod, and makes a record of that.
+// goingPolicy allows the repairs of all ways.
+const goingPolicy = `
+apiVersion: diagnosis.kubediag.org/v1
+kind: RecoveryPolicy
+metadata: {name: going}
+spec:
+  mode: Automatic
+  faultCodes: [StaleSubPath, DisconnectedFUSE, StuckTermination]
+`
+
+// healAlone applies a policy, and starts another agent, which looks at all binds when it starts, and later every five minutes. Its sentinel
+// unmounts the mounts of the second pods, and makes records of that.
 func (g *goingPods) healAlone(t *testing.T) {
 	t.Helper()
-	p := &g.going[1]
-	bind := g.bindsOf(t, p)[0]
-	g.SetSentinel(t, "Automatic")
-	g.awaitGone(t, p)
-	g.Wait(t, "a record of the repair", func(ctx context.Context) bool {
+	var want []unmounted
+	for _, w := range g.ways {
+		want = append(want, g.unmountOf(w, w.pods[1]))
+	}
+	g.Kubectl(t, goingPolicy, "apply", "-f", "-")
+	g.SetSentinel(t, "Observe")
+	byPoint := func(a, b unmounted) int { return strings.Compare(a.Point, b.Point) }
+	slices.SortFunc(want, byPoint)
+	var got []unmounted
+	g.Wait(t, "the records of the repairs", func(ctx context.Context) bool {
 		var all v1.DiagnosisList
 		must(t, g.List(ctx, &all))
-		all.Items = slices.DeleteFunc(all.Items, func(d v1.Diagnosis) bool { return d.Spec.Mode != v1.ModeRecord || !d.Ended() })
+		got = nil
 		for i := range all.Items {
-			g.checkRepair(t, &all.Items[i], p, bind)
+			if d := &all.Items[i]; d.Spec.Mode == v1.ModeRecord && d.Ended() {
+				got = append(got, unmounts(t, d)...)
+			}
 		}
-		return len(all.Items) > 0
+		return len(got) >= len(want)
 	})
+	if slices.SortFunc(got, byPoint); !slices.Equal(want, got) {
+		t.Errorf("records (-want +got):\n%s", cmp.Diff(want, got))
+	}
 }
 
 // checkStays shows that the third pod has what it had, and nothing else of the node has changed.
@@ -234,6 +322,8 @@ func (g *goingPods) checkStays(t *testing.T) {
 		t.Errorf("the pod that stays reads %q", said)
 	}
 	g.checkOtherMounts(t, g.before, func(point string) bool {
-		return slices.ContainsFunc(g.going, func(p corev1.Pod) bool { return strings.Contains(point, "/pods/"+string(p.UID)+"/") })
+		return slices.ContainsFunc(g.ways, func(w keptPods) bool {
+			return slices.ContainsFunc(w.pods, func(p corev1.Pod) bool { return strings.Contains(point, "/pods/"+string(p.UID)+"/") })
+		})
 	})
 }
