@@ -211,7 +211,7 @@ var sentences = []sentence{
 	line(`  sh -c 'grep -vx 0 /sys/fs/fuse/connections/\d+/waiting && echo 1 >/sys/fs/fuse/connections/(\d+)/abort'(?: +# .*)?`, func(s *scenery, _ caller, said []string) bool {
 		return said[1] == s.stopped.minor
 	}),
-	line(`  # (?:number \d: )?(?:removes|evidence|cause|lets|shows|ends|repairs)\b.*`, always),
+	line(`  # (?:number \d: )?(?:removes|evidence|cause|lets|shows|ends|asks)\b.*`, always),
 	line(`  umount -- .*/configmap/app/0'(?: +# .*)?`, always),
 	line(`  \S*kubediag (?:show 1|explain \S+)(?: +# .*)?`, always),
 	line(`\S+, (?:OLD: )?scan of .*, \S+s ago, and looked at again now. To look again: \S*kubediag scan \S*--kubelet-root=.*`, always),
