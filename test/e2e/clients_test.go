@@ -22,7 +22,7 @@ import (
 // fuseClient is a program of Debian that mounts a file system on FUSE.
 type fuseClient struct {
 	programs []string
-	// daemon returns the command line that mounts what is in the directory data at {}; own is another directory.
+	// daemon returns the command line that mounts the directory data at {}; own is a directory for its files.
 	daemon func(t *testing.T, data, own string) []string
 }
 

@@ -56,7 +56,7 @@ func TestPodsThatCannotGo(t *testing.T) {
 	}
 }
 
-// goingPods are pods that are to go, two of each way, and one that has a volume of theirs and is to stay.
+// goingPods has two deleted pods for each way, and one pod that shares a volume with them and stays.
 type goingPods struct {
 	*env
 	driver *csi.Driver

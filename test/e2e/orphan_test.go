@@ -166,7 +166,7 @@ func (o *orphans) deletePods(t *testing.T) {
 	o.Kubectl(t, "", "delete", "pods", "-n", "default", "-l", "app=stranded", "--grace-period=0", "--force")
 }
 
-// unmountAll unmounts what is mounted below a directory. A mount is busy for a moment while an agent asks it.
+// unmountAll unmounts all mounts below a directory. An agent that probes a mount keeps it busy for a moment.
 func (o *orphans) unmountAll(t *testing.T, dir string) {
 	t.Helper()
 	for _, m := range slices.Backward(o.mounts(t)) {

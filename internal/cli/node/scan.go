@@ -317,11 +317,8 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 	if s.specs != nil {
 		node.Specs = s.specs
 	}
-	searching, stop := context.WithCancel(ctx)
-	defer stop()
-	results := s.startSearches(searching, list, node)
 	for i, one := range list {
-		found, err := verb.Await(ctx, results[i])
+		found, err := verb.Await(ctx, func() (mountstate.Survey, error) { return s.source.look(ctx, one, node) })
 		switch {
 		case err == nil:
 			s.sum.Merge(found)
@@ -340,39 +337,6 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 		}
 	}
 	return nil
-}
-
-// searchers is how many searches are made side by side: with one, an interrupted scan has all findings before the one that does not answer.
-const searchers = 1
-
-// startSearches makes searches until ctx ends, the first ones first. It returns a function for each that waits for its result.
-func (s *scan) startSearches(ctx context.Context, list []searches.Search, n searches.Node) []func() (mountstate.Survey, error) {
-	results := make([]func() (mountstate.Survey, error), len(list))
-	left := make(chan func(), len(list))
-	for i, one := range list {
-		done := make(chan struct{})
-		var found mountstate.Survey
-		var err error
-		left <- func() {
-			defer close(done)
-			if err = ctx.Err(); err == nil {
-				found, err = s.source.look(ctx, one, n)
-			}
-		}
-		results[i] = func() (mountstate.Survey, error) {
-			<-done
-			return found, err
-		}
-	}
-	close(left)
-	for range searchers {
-		go func() {
-			for search := range left {
-				search()
-			}
-		}()
-	}
-	return results
 }
 
 // useNode has the scan ask the node that was found, and the recorder write down the answers.

@@ -91,7 +91,7 @@ func lintedText(n int, s terminal.Screen) string {
 	return r.reportText(s)
 }
 
-// featuresWithoutAny is a kernel that has none of the features.
+// featuresWithoutAny renders the features of a kernel that lacks them all.
 func featuresWithoutAny(s terminal.Screen) string {
 	r := featureReport{Kernel: "5.10.0", OldestKernel: sys.OldestKernel}
 	for _, f := range sys.Features() {

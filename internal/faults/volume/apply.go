@@ -28,7 +28,7 @@ var ErrRefused = errors.New("mount is left alone")
 // so that it could not be judged again.
 var ErrHung = errors.New("file system did not answer")
 
-// ErrInUse is returned with ErrRefused if something uses a mount that was to be unmounted. That may be over the next time.
+// ErrInUse is returned with ErrRefused if a process uses the mount that was to be unmounted. A later attempt may succeed.
 var ErrInUse = errors.New("it is in use")
 
 // Open begins a series of actions of Plan about certain pods; none named: about the pod of the first action. apply does one of them, after
