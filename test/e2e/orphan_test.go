@@ -110,7 +110,7 @@ func (o *orphans) strand(t *testing.T) {
 	show()
 	o.checkLeft(t, began)
 	for i := range o.cephVolume.pods { // a kubelet that has started has the volumes of all pods mounted again, which heals dead ones
-		o.awaitLog(t, began, string(o.cephVolume.pods[i].UID), "MountVolume.SetUp succeeded")
+		o.awaitLog(t, began, string(o.cephVolume.pods[i].UID), "MountVolume.SetUp succeeded", csi.Name+"^")
 	}
 }
 
