@@ -6,6 +6,7 @@ package cluster
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,23 +26,24 @@ type listSource struct{ asked *client }
 
 func (s listSource) api() *client { return s.asked }
 
-func (s listSource) listFaults(ctx context.Context, namespace string) (all []*v1.MountFault, err error) {
-	var list v1.MountFaultList
-	err = s.asked.server.List(ctx, &list, ctrlclient.InNamespace(namespace))
-	for i := range list.Items {
-		reduceForPage(&list.Items[i])
-		all = append(all, &list.Items[i])
-	}
-	return all, err
+func (s listSource) listFaults(ctx context.Context, namespace string) ([]*v1.MountFault, error) {
+	return listForPage[*v1.MountFault](ctx, s.asked, &v1.MountFaultList{}, namespace)
 }
 
-func (s listSource) listDiagnoses(ctx context.Context, namespace string) (all []*v1.Diagnosis, err error) {
-	var list v1.DiagnosisList
-	err = s.asked.server.List(ctx, &list, ctrlclient.InNamespace(namespace))
-	for i := range list.Items {
-		reduceForPage(&list.Items[i])
-		all = append(all, &list.Items[i])
+func (s listSource) listDiagnoses(ctx context.Context, namespace string) ([]*v1.Diagnosis, error) {
+	return listForPage[*v1.Diagnosis](ctx, s.asked, &v1.DiagnosisList{}, namespace)
+}
+
+// listForPage asks the API server for the objects of a list, reduced for a page.
+func listForPage[T runtime.Object](ctx context.Context, c *client, list ctrlclient.ObjectList, namespace string) (all []T, err error) {
+	if err := c.server.List(ctx, list, ctrlclient.InNamespace(namespace)); err != nil {
+		return nil, err
 	}
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		reduceForPage(o)
+		all = append(all, o.(T))
+		return nil
+	})
 	return all, err
 }
 
