@@ -38,6 +38,9 @@ var (
 	randomSeed   = flag.Uint64("seed", 0, "the seed of the first random node")
 )
 
+// One of crowdedEach nodes has a pod with manySecrets volumes.
+const crowdedEach, manySecrets = 100, 500
+
 // randomNode is a node of random pods, with faults that are made on purpose. Its evidence stands for the answers of a node. A test of the kernel
 // tier makes the same node of real mounts, by its lists.
 type randomNode struct {
@@ -51,6 +54,7 @@ type randomNode struct {
 	faults, unknown []string
 	classes         mountstate.Classes
 	healthy         bool
+	crowded         bool // its first pod has very many volumes
 
 	csi     []randomCSI
 	secrets []randomSecret
@@ -246,6 +250,9 @@ func (n *randomNode) addPod(i int) {
 	}
 	n.running = append(n.running, of.UID)
 	secrets, claims := n.IntN(4), n.IntN(3)
+	if i == 0 && n.crowded {
+		secrets = manySecrets
+	}
 	for v := range secrets {
 		n.addSecret(&of, fmt.Sprint("s", v))
 	}
@@ -335,6 +342,7 @@ func (n *randomNode) addDriver(i int) {
 func newRandomNode(seed uint64, root string, run int, now time.Time) *randomNode {
 	n := &randomNode{
 		Rand: rand.New(rand.NewPCG(seed, 2)), layout: kubelet.Elsewhere(root, root+"/pods").Layout, run: run, has: aRecording(), healthy: seed%4 == 0,
+		crowded: seed%crowdedEach == crowdedEach/2,
 		records: map[string]*kubelet.VolumeRecord{},
 	}
 	n.table = []mountinfo.Mount{{ID: 1, Major: 8, Root: "/", Point: "/"}}
@@ -344,7 +352,11 @@ func newRandomNode(seed uint64, root string, run int, now time.Time) *randomNode
 	orphans := orphansOf(n.has)
 	orphans.At, orphans.MinimumAge, orphans.ServerAsked = now, time.Minute, true
 	n.has.evidence[devicesEntry] = &device.Evidence{Host: mountns.Namespace{Inode: 5}}
-	for i := range n.IntN(7) {
+	pods := n.IntN(7)
+	if n.crowded {
+		pods = 2
+	}
+	for i := range pods {
 		n.addPod(i)
 	}
 	n.addDriver(0)
