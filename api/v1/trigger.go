@@ -28,7 +28,12 @@ func (s *TriggerSpec) Validate() field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("nodeName"), s.NodeName, "must not be set together with nodeSelector"))
 	}
 	errs = append(errs, validateSelector(at.Child("nodeSelector"), s.NodeSelector)...)
-	errs = append(errs, s.validateNumbers(at)...)
+	errs = append(errs, validateRanges(at, []optionalRange{
+		{"repeatIntervalSeconds", s.RepeatIntervalSeconds, 1, MaxRepeatIntervalSeconds},
+		{"diagnosesPerMinute", s.DiagnosesPerMinute, 1, MaxDiagnosesPerMinute},
+		{"successfulHistoryLimit", s.SuccessfulHistoryLimit, 0, MaxHistoryLimit},
+		{"failedHistoryLimit", s.FailedHistoryLimit, 0, MaxHistoryLimit},
+	})...)
 	errs = append(errs, validateParameters(at.Child("parameters"), s.Parameters)...)
 	if alert := s.SourceTemplate.PrometheusAlertTemplate; alert != nil {
 		errs = append(errs, alert.validate(at.Child("sourceTemplate", "prometheusAlertTemplate"), s.Parameters)...)
@@ -37,15 +42,6 @@ func (s *TriggerSpec) Validate() field.ErrorList {
 		errs = append(errs, fault.validate(at.Child("sourceTemplate", "mountFaultTemplate"))...)
 	}
 	return append(errs, s.SourceTemplate.validate(at.Child("sourceTemplate"))...)
-}
-
-func (s *TriggerSpec) validateNumbers(at *field.Path) field.ErrorList {
-	return validateRanges(at, []optionalRange{
-		{"repeatIntervalSeconds", s.RepeatIntervalSeconds, 1, MaxRepeatIntervalSeconds},
-		{"diagnosesPerMinute", s.DiagnosesPerMinute, 1, MaxDiagnosesPerMinute},
-		{"successfulHistoryLimit", s.SuccessfulHistoryLimit, 0, MaxHistoryLimit},
-		{"failedHistoryLimit", s.FailedHistoryLimit, 0, MaxHistoryLimit},
-	})
 }
 
 // validate checks where parameters come from: each from one place, and none from two.
