@@ -172,9 +172,14 @@ func (f *Finder) listProcesses(ctx context.Context, search *kubeletSearch) ([]ca
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		switch process, why, err := p.identifyCandidate(proc + "/self"); {
+		process, err := p.identify()
+		why := "" // it is not our kubelet
+		if err == nil {
+			why, err = procfs.Ask(p.pid, func() (string, error) { return process.foreignReason(proc + "/self"), nil })
+		}
+		switch {
 		case errors.Is(err, procfs.ErrSilent):
-			search.silent = append(search.silent, process.String())
+			search.silent = append(search.silent, p.String())
 		case err != nil: // it has ended
 		case why != "":
 			search.skipped = append(search.skipped, fmt.Sprintf("%s, which %s", process, why))

@@ -60,17 +60,6 @@ func (p candidateProcess) identify() (candidateProcess, error) {
 	})
 }
 
-// identifyCandidate is identified with why the process cannot be our kubelet. self is our own directory below /proc.
-func (p candidateProcess) identifyCandidate(self string) (found candidateProcess, why string, err error) {
-	if found, err = p.identify(); err == nil {
-		why, err = procfs.Ask(p.pid, func() (string, error) { return found.foreignReason(self), nil })
-	}
-	if err != nil {
-		found = p
-	}
-	return found, why, err
-}
-
 // isAlive reports whether the identified process is there, and still runs the same program in the same mount
 // namespace. A process that does not answer is there.
 func (p *candidateProcess) isAlive() bool {
