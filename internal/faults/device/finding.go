@@ -28,29 +28,24 @@ func (c *Usage) Findings() []fault.Finding {
 		if h.Kind != devholder.Mount {
 			continue
 		}
+		details := fault.Details{Device: c.Device.Name, Workload: h.In.Workload, Place: fault.PlaceDevice}
+		if len(h.PIDs) > 0 {
+			details.HeldBy = &fault.Process{PID: h.PIDs[0], Command: h.Command}
+		}
+		switch {
+		case h.Removable && c.Removable:
+			details.Repair = fault.Unmount
+		case h.Removable:
+			details.Refusal = fault.Refuse(fault.InUse, c.Why)
+		default:
+			details.Refusal = fault.Refuse(fault.NotProven, h.Why)
+		}
 		all = append(all, fault.Finding{
 			Code: c.code(), Pod: h.In.Pod, Container: h.In.Container, Volume: h.Origin.Volume, Mount: h.RecordedMount, Holder: h.Sentence(),
-			Evidence: slices.Concat(c.evidence(), h.evidence()), Details: c.details(h),
+			Evidence: slices.Concat(c.evidence(), h.evidence()), Details: details,
 		})
 	}
 	return all
-}
-
-// details are the facts about one mount of the device.
-func (c *Usage) details(h HolderInfo) fault.Details {
-	d := fault.Details{Device: c.Device.Name, Workload: h.In.Workload, Place: fault.PlaceDevice}
-	if len(h.PIDs) > 0 {
-		d.HeldBy = &fault.Process{PID: h.PIDs[0], Command: h.Command}
-	}
-	switch {
-	case h.Removable && c.Removable:
-		d.Repair = fault.Unmount
-	case h.Removable:
-		d.Refusal = fault.Refuse(fault.InUse, c.Why)
-	default:
-		d.Refusal = fault.Refuse(fault.NotProven, h.Why)
-	}
-	return d
 }
 
 // Sentence says who holds the device by which mount.

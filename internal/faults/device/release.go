@@ -65,5 +65,17 @@ func (r unmountOrder) checkState(st mount.State) error {
 	if err != nil {
 		return err
 	}
-	return mountTables{r.Layout, host, inside}.checkAgain(st)
+	t := mountTables{r.Layout, host, inside}
+	m, ok := t.holderTable.ByID(st.MountInfoID)
+	if !ok || m.Point != st.Point {
+		return mount.ErrNotMounted
+	}
+	verdict := t.judgeByTables(m)
+	if verdict.keepReason == "" && len(t.holderTable.Children(m.ID)) > 0 {
+		verdict.keepReason = "another mount lies on it"
+	}
+	if verdict.keepReason != "" {
+		return fmt.Errorf("%w: %s", ErrNotRemovable, verdict.keepReason)
+	}
+	return nil
 }

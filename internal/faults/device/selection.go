@@ -59,8 +59,18 @@ type SelectionResult struct {
 // Select looks at the devices of a selection. ErrParameter: the text names the parameter and its value.
 func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, error) {
 	selector := &deviceSelector{inspector: i}
-	if err := selector.addFilters(ctx, s); err != nil {
-		return nil, err
+	for _, parameter := range []struct {
+		value  string
+		filter func(ctx context.Context, value string) (usageFilter, error)
+	}{{s.Device, selector.deviceFilter}, {s.PersistentVolume, volumeFilter}, {s.Message, selector.messageFilter}} {
+		if parameter.value == "" {
+			continue
+		}
+		f, err := parameter.filter(ctx, parameter.value)
+		if err != nil {
+			return nil, err
+		}
+		selector.filters = append(selector.filters, f)
 	}
 	found, err := i.findAbandoned(ctx)
 	left := found.usages
@@ -71,7 +81,7 @@ func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, 
 		return nil, err
 	}
 	for _, one := range left {
-		if !selector.selects(one) {
+		if slices.ContainsFunc(selector.filters, func(f usageFilter) bool { return !f.matches(one) }) {
 			continue
 		}
 		if one, err = selector.usageOfNamedMember(ctx, one); err != nil {
@@ -87,11 +97,6 @@ type deviceSelector struct {
 	inspector *Inspector
 	filters   []usageFilter // one for each parameter
 	result    SelectionResult
-}
-
-// selects reports whether all parameters match.
-func (s *deviceSelector) selects(usage *Usage) bool {
-	return !slices.ContainsFunc(s.filters, func(f usageFilter) bool { return !f.matches(usage) })
 }
 
 // usageOfNamedMember is the case of the device that a parameter names, if that is another of the same btrfs.
@@ -116,24 +121,6 @@ type usageFilter struct {
 	devices       []blockdev.Device // those that are named, and those that are made of them
 	matches       func(*Usage) bool
 	noMatchReason string // if no case matches
-}
-
-// addFilters makes the filters of the parameters that are set.
-func (s *deviceSelector) addFilters(ctx context.Context, want Selection) error {
-	for _, parameter := range []struct {
-		value  string
-		filter func(ctx context.Context, value string) (usageFilter, error)
-	}{{want.Device, s.deviceFilter}, {want.PersistentVolume, volumeFilter}, {want.Message, s.messageFilter}} {
-		if parameter.value == "" {
-			continue
-		}
-		f, err := parameter.filter(ctx, parameter.value)
-		if err != nil {
-			return err
-		}
-		s.filters = append(s.filters, f)
-	}
-	return nil
 }
 
 // volumeFilter matches the mounts that were made for a PersistentVolume.
@@ -225,7 +212,9 @@ func (s *deviceSelector) messageFilter(ctx context.Context, text string) (usageF
 		}
 		return usage.matchesHostPath(func(parts []string) bool {
 			return containsName(parts, found.PersistentVolumes) || containsName(parts, found.PodUIDs) ||
-				slices.ContainsFunc(found.Paths, func(p string) bool { return isSpecificPath(p) && mountinfo.Within(p, strings.Join(parts, "/")) })
+				slices.ContainsFunc(found.Paths, func(p string) bool {
+					return strings.Count(strings.TrimSuffix(p, "/"), "/") >= minPathDepth && mountinfo.Within(p, strings.Join(parts, "/"))
+				})
 		})
 	}
 	return usageFilter{devices: devices, matches: matches, noMatchReason: "the message names nothing that is left behind on this node"}, nil
@@ -237,10 +226,6 @@ func containsName(parts, names []string) bool {
 
 // minPathDepth is how many components a path has at least that names one volume, and not all of them.
 const minPathDepth = 5
-
-func isSpecificPath(name string) bool {
-	return strings.Count(strings.TrimSuffix(name, "/"), "/") >= minPathDepth
-}
 
 // explainOthers says what the named devices are that are not left behind.
 func (s *deviceSelector) explainOthers(ctx context.Context) error {

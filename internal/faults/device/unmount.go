@@ -66,22 +66,6 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	return answer.Err(unmountCauses)
 }
 
-// checkAgain repeats what the mount tables say, from inside of the namespace.
-func (t mountTables) checkAgain(st mount.State) error {
-	m, ok := t.holderTable.ByID(st.MountInfoID)
-	if !ok || m.Point != st.Point {
-		return mount.ErrNotMounted
-	}
-	verdict := t.judgeByTables(m)
-	if verdict.keepReason == "" && len(t.holderTable.Children(m.ID)) > 0 {
-		verdict.keepReason = "another mount lies on it"
-	}
-	if verdict.keepReason != "" {
-		return fmt.Errorf("%w: %s", ErrNotRemovable, verdict.keepReason)
-	}
-	return nil
-}
-
 // findRemovable looks for the mount among those that may go.
 func (i *Inspector) findRemovable(ctx context.Context, want fault.Mount) (HolderInfo, error) {
 	cases, _, err := i.FindAbandoned(ctx)
