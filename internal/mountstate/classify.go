@@ -123,12 +123,7 @@ func (f *Facts) Classify(l *kubelet.Layout) []Classified {
 		}
 		all[i].Class, all[i].Reason = c.classOfNode(m)
 	}
-	return markKept(all)
-}
-
-// markKept has the hidden mounts that keep their devices be unproven.
-func markKept(all []Classified) []Classified {
-	for i := range all {
+	for i := range all { // the hidden mounts that keep their devices are unproven
 		if all[i].Kept {
 			all[i].Class, all[i].Reason = Unproven, reasonKept
 		}

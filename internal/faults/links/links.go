@@ -184,11 +184,18 @@ func (n *reading) compareContainers(all []cri.Owner, linkOf func(podUID, place s
 	return compared
 }
 
-// compareContainer returns the mounts of a container, compared with its table.
+// compareContainer returns the mounts of a container, compared with the table of its first process. There are none if that is not known.
 func (n *reading) compareContainer(c *cri.Owner, linkOf func(podUID, place string) string) (mounts []mountstate.ContainerMount) {
-	own := firstProcessTable(c)
-	if own == nil {
+	if c.PID == 0 {
 		return nil
+	}
+	text, err := sys.ReadProc(strconv.Itoa(c.PID)+"/cgroup", nil)
+	if err != nil || !slices.Contains(cri.ContainerIDs(string(text)), c.ContainerID) {
+		return nil // the runtime may count processes in another PID namespace
+	}
+	own, err := mountns.Table(c.PID)
+	if err != nil {
+		return nil // it has ended
 	}
 	for _, m := range c.Mounts {
 		if m.HostPath != "" { // else it comes out of an image
@@ -202,22 +209,6 @@ func (n *reading) compareContainer(c *cri.Owner, linkOf func(podUID, place strin
 		return nil
 	}
 	return mounts
-}
-
-// firstProcessTable is the mount table of a container's first process; nil if that is not known. The runtime may count processes in another PID namespace.
-func firstProcessTable(c *cri.Owner) *mountinfo.Table {
-	if c.PID == 0 {
-		return nil
-	}
-	text, err := sys.ReadProc(strconv.Itoa(c.PID)+"/cgroup", nil)
-	if err != nil || !slices.Contains(cri.ContainerIDs(string(text)), c.ContainerID) {
-		return nil
-	}
-	table, err := mountns.Table(c.PID)
-	if err != nil {
-		return nil // it has ended
-	}
-	return table
 }
 
 // linkName names a link in two readings.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -116,9 +117,13 @@ func (c containerSources) sourceOf(index int, m corev1.VolumeMount) (name string
 	return "", nil
 }
 
-// claimPoint is where the kubelet has the volume of the pod's claim, if the pod has one claim and one such volume.
+// claimPoint is where the kubelet has the volume of the pod's claim, if the pod has one claim and one such volume: one that the kubelet has
+// a directory of, and of which the pod's spec has no name.
 func (c containerSources) claimPoint() string {
-	volumes, known := c.claimVolumes()
+	all, known := c.paths.volumesOf(c.node, string(c.pod.UID))
+	volumes := slices.DeleteFunc(slices.Clone(all), func(have kubelet.Volume) bool {
+		return slices.ContainsFunc(c.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == have.Name && !podinfo.FromClaim(v) })
+	})
 	if !known || len(volumes) != 1 || len(podinfo.Claims(c.pod)) != 1 {
 		return ""
 	}

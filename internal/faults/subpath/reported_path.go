@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -140,12 +139,4 @@ func (c containerSources) ownPath(name string) (own, volume, whose string, ok bo
 		return name, volume, fmt.Sprintf("it is in PersistentVolume %q, which lies at %q, and a claim of the pod is bound to that", pv, c.claims[pv]), true
 	}
 	return "", "", "", false
-}
-
-// claimVolumes lists the volumes that the kubelet has a directory of and the pod's spec has no name of: those of claims.
-func (c containerSources) claimVolumes() ([]kubelet.Volume, bool) {
-	volumes, known := c.paths.volumesOf(c.node, string(c.pod.UID))
-	return slices.DeleteFunc(slices.Clone(volumes), func(have kubelet.Volume) bool {
-		return slices.ContainsFunc(c.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == have.Name && !podinfo.FromClaim(v) })
-	}), known
 }
