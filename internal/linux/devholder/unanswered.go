@@ -17,9 +17,6 @@ type process struct {
 	Started string
 }
 
-// there reports whether it has not ended.
-func (p process) there() bool { return p.Started != "" && started(p.PID) == p.Started }
-
 // started is when a process of ours has; empty if that cannot be read. Another one may not answer.
 func started(pid int) string {
 	stat, err := sys.ReadProcStat(strconv.Itoa(pid))
@@ -54,7 +51,9 @@ func (m *memory) note(s unansweredCall) {
 func (m *memory) waitFor() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stuck = slices.DeleteFunc(m.stuck, func(s unansweredCall) bool { return !s.Waiter.there() })
+	m.stuck = slices.DeleteFunc(m.stuck, func(s unansweredCall) bool { // its process has ended
+		return s.Waiter.Started == "" || started(s.Waiter.PID) != s.Waiter.Started
+	})
 	var keys []string
 	for _, s := range m.stuck {
 		keys = append(keys, s.Key)

@@ -50,6 +50,3 @@ func CountWalks() (count func() int) {
 	before := walks.Load()
 	return func() int { return int(walks.Load() - before) }
 }
-
-// noteWalk counts one walk over the namespaces.
-func noteWalk() { walks.Add(1) }

@@ -11,7 +11,7 @@ import (
 // walkKernelNamespaces visits every mount namespace once: from our own to the first, and from
 // our own to the last. The kernel's order is not that of creation.
 func walkKernelNamespaces(visit func(fd sys.NamespaceFD, info sys.NamespaceInfo) error) error {
-	noteWalk()
+	walks.Add(1)
 	for i, step := range []func(sys.NamespaceFD) (sys.NamespaceFD, sys.NamespaceInfo, error){sys.NamespaceFD.PrevNamespace, sys.NamespaceFD.NextNamespace} {
 		fd, err := sys.OpenNamespace(sys.ThreadProc("ns/mnt"))
 		if err != nil {
