@@ -183,16 +183,6 @@ func (h *IdleRecoverer) readFile(devices []blockdev.Device) (err error) {
 	return nil
 }
 
-// writeFile writes the file.
-func (h *IdleRecoverer) writeFile() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.File == "" {
-		return nil
-	}
-	return writeSamples(h.File, h.samples)
-}
-
 func (h *IdleRecoverer) sinceBoot() time.Duration {
 	if h.Now != nil {
 		return h.Now()

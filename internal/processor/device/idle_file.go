@@ -57,22 +57,27 @@ func readSamples(name string, now time.Duration) (map[fault.Device]counterSample
 	return seen, nil
 }
 
-// writeSamples replaces the file. It need not outlive a crash of the node, which begins another boot.
-func writeSamples(name string, seen map[fault.Device]counterSample) error {
+// writeFile replaces the file. It need not outlive a crash of the node, which begins another boot.
+func (h *IdleRecoverer) writeFile() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.File == "" {
+		return nil
+	}
 	boot, err := sys.BootID()
 	if err != nil {
 		return err
 	}
 	kept := idleFile{Boot: boot, Devices: []idleSample{}}
-	for device, s := range seen {
+	for device, s := range h.samples {
 		kept.Devices = append(kept.Devices, idleSample{device, s.activity, s.since})
 	}
 	content, err := json.Marshal(kept)
 	if err == nil {
-		err = os.WriteFile(name+".part", content, 0o600)
+		err = os.WriteFile(h.File+".part", content, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(name+".part", name)
+		err = os.Rename(h.File+".part", h.File)
 	}
 	if err != nil {
 		return fmt.Errorf("keep what was seen of devices: %w", err)

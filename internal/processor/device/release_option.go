@@ -27,19 +27,6 @@ type releaseOptions struct {
 
 // readOptions reads the parameters.
 func (h *ReleaseRecoverer) readOptions(ctx context.Context, values map[string]string) (releaseOptions, error) {
-	options, err := releaseOptionsOf(values)
-	if err != nil {
-		return options, err
-	}
-	n, err := h.Inspector.Kubelet.Node(ctx)
-	if err != nil {
-		return options, err
-	}
-	options.root = n.Root
-	return options, nil
-}
-
-func releaseOptionsOf(values map[string]string) (releaseOptions, error) {
 	options := releaseOptions{detach: values[paramReleaseDetach]}
 	switch options.detach {
 	case "":
@@ -48,6 +35,11 @@ func releaseOptionsOf(values map[string]string) (releaseOptions, error) {
 	default:
 		return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", paramReleaseDetach, options.detach))
 	}
+	n, err := h.Inspector.Kubelet.Node(ctx)
+	if err != nil {
+		return options, err
+	}
+	options.root = n.Root
 	return options, nil
 }
 

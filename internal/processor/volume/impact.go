@@ -61,7 +61,10 @@ func (d *ImpactDiagnoser) Run(ctx context.Context, r processor.Request) (process
 	list := []fault.MountImpact{}
 	for _, health := range survey.Volumes {
 		v := &health.Evidence.Volume
-		pod := s.podOf(v)
+		var pod *corev1.Pod // nil: its spec is not known
+		if s.Pods != nil {
+			pod = s.Pods.PodByUID(v.Pod.UID)
+		}
 		if v.Mount.ID != 0 && v.Container == "" && (pod == nil || !podinfo.Ended(pod)) {
 			list = append(list, s.impactOf(ctx, health, pod))
 		}
@@ -97,14 +100,6 @@ type impactSearch struct {
 	unseenReason string
 	known        map[int]fault.ServingDaemon // by process
 	drivers      map[string]fusedaemon.Exit
-}
-
-// podOf is the pod of a volume; nil if its spec is not known.
-func (s *impactSearch) podOf(v *volume.Volume) *corev1.Pod {
-	if s.Pods == nil {
-		return nil
-	}
-	return s.Pods.PodByUID(v.Pod.UID)
 }
 
 func (s *impactSearch) impactOf(ctx context.Context, health *volume.Health, pod *corev1.Pod) fault.MountImpact {
