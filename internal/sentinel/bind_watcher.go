@@ -170,8 +170,10 @@ func (w *bindWatcher) takeOne(ctx context.Context, tick <-chan time.Time, waits 
 
 // onTick updates the list of binds, and queues those that have to be polled.
 func (w *bindWatcher) onTick(ctx context.Context) error {
-	if err := w.sentinel.checkKubelet(ctx, w.node); err != nil {
+	if current, err := w.sentinel.Kubelet.Node(ctx); err != nil {
 		return err
+	} else if current != w.node {
+		return errReplaced
 	}
 	now := time.Now()
 	if now.After(w.nextFullScan) {

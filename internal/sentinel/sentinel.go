@@ -224,12 +224,3 @@ func (s *Sentinel) watchKubelet(ctx context.Context, memory *bindMemory) error {
 	}
 	return v.run(ctx)
 }
-
-// checkKubelet returns errReplaced if the kubelet is another process than before.
-func (s *Sentinel) checkKubelet(ctx context.Context, node *kubelet.Node) error {
-	now, err := s.Kubelet.Node(ctx)
-	if err == nil && now != node {
-		return errReplaced
-	}
-	return err
-}
