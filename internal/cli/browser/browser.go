@@ -22,9 +22,6 @@ type desktop struct {
 	lookPath func(string) (string, error)
 }
 
-// ownDesktop is that of the user.
-func ownDesktop() desktop { return desktop{runtime.GOOS, os.Getenv, exec.LookPath} }
-
 // opener is the command, without its last argument, that opens a file in the browser. It is empty if there is no screen, or if the
 // user works from another machine: the address is not that of the machine there.
 func (d desktop) opener() []string {
@@ -100,7 +97,7 @@ func (d desktop) writeRedirect(address string) (string, error) {
 // Open has the browser open an address. The function that it returns removes the file that leads to the address. Without a screen,
 // it opens nothing, and the function is nil.
 func Open(address string) (remove func(), err error) {
-	d := ownDesktop()
+	d := desktop{runtime.GOOS, os.Getenv, exec.LookPath}
 	command := d.opener()
 	if command == nil {
 		return nil, nil

@@ -91,7 +91,12 @@ func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := k.showResults(cmd, results); err != nil {
+	if *k.out == verb.JSON {
+		err = render.WriteJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
+	} else {
+		err = verb.Write(cmd.OutOrStdout(), resultsText(screenOf(cmd), results))
+	}
+	if err != nil {
 		return err
 	}
 	var blind error
@@ -125,13 +130,6 @@ func (k *installationCheck) check(ctx context.Context) ([]checkResult, error) {
 		}
 	}
 	return results, nil
-}
-
-func (k *installationCheck) showResults(cmd *cobra.Command, results []checkResult) error {
-	if *k.out == verb.JSON {
-		return render.WriteJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
-	}
-	return verb.Write(cmd.OutOrStdout(), resultsText(screenOf(cmd), results))
 }
 
 func resultsText(screen terminal.Screen, results []checkResult) string {

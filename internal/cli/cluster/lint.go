@@ -27,14 +27,6 @@ import (
 	"kubediag.org/kubediag/internal/render"
 )
 
-// workloadLists are lists of the kinds that lint looks at.
-func workloadLists() []ctrlclient.ObjectList {
-	return []ctrlclient.ObjectList{
-		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &appsv1.ReplicaSetList{}, &batchv1.CronJobList{}, &batchv1.JobList{},
-		&corev1.ReplicationControllerList{}, &corev1.PodList{},
-	}
-}
-
 // podSpecOf is the spec of the pods of an object; nil if it has none.
 func podSpecOf(o runtime.Object) *corev1.PodSpec {
 	switch o := o.(type) {
@@ -126,7 +118,10 @@ func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 		r.KubeletVersion = options.KubeletVersion.String()
 	}
 	var workloads []lintedWorkload
-	for _, list := range workloadLists() {
+	for _, list := range []ctrlclient.ObjectList{
+		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &appsv1.ReplicaSetList{}, &batchv1.CronJobList{}, &batchv1.JobList{},
+		&corev1.ReplicationControllerList{}, &corev1.PodList{},
+	} {
 		found, err := l.listWorkloads(ctx, list)
 		switch {
 		case errors.Is(err, verb.ErrRefused), errors.Is(err, errNotServed):

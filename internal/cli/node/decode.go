@@ -46,7 +46,10 @@ func NewDecodeCommand() *cobra.Command {
 			"  journalctl -u kubelet -f | kubediag decode -o json\n" +
 			"  kubediag decode 'MountVolume.SetUp failed for volume \"data\": transport endpoint is not connected'",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && isFile(args[0]) {
+			if len(args) != 1 {
+				return nil
+			}
+			if _, err := os.Lstat(args[0]); err == nil {
 				return fmt.Errorf("takes TEXT, and %q is a file: type %s < %s", args[0], cmd.CommandPath(), fault.Quote(args[0]))
 			}
 			return nil
@@ -91,11 +94,6 @@ func nextSteps(program string, found kubelog.Found) string {
 		fmt.Fprintf(&b, "  %s explain %s\n", program, code)
 	}
 	return b.String()
-}
-
-func isFile(name string) bool {
-	_, err := os.Lstat(name)
-	return err == nil
 }
 
 // logDecoder copies a log line by line.

@@ -32,22 +32,35 @@ func addGaps(p *render.Page, gaps []mountstate.Gap) {
 
 // gapLines name the gaps, the places that could not be judged, and the assumptions behind the result.
 func (v scanView) gapLines() (lines []string) {
-	for _, u := range v.report.Looked.Unproven {
+	l := &v.report.Looked
+	for _, u := range l.Unproven {
 		lines = append(lines, "Not judged: "+u.String())
 	}
 	if n := len(lines); n > maxGaps && !v.verbose {
 		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan"+v.flags+" -v")))
 	}
 	if slices.ContainsFunc(v.report.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
-		for _, e := range v.report.Looked.NameErrors {
+		for _, e := range l.NameErrors {
 			lines = append(lines, "Names of pods are missing: "+e)
 		}
 	}
-	for _, g := range v.report.Looked.NotLookedAt {
+	for _, g := range l.NotLookedAt {
 		lines = append(lines, "Not looked at: "+g.String()+".")
 	}
-	lines = append(lines, v.caveatLines()...)
-	for _, note := range v.report.Looked.Notes {
+	if n := l.RenewedByKubelet; n > 0 && (v.report.hasFaults() || v.verbose) {
+		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
+	}
+	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.report.Faults, isBrokenBind) {
+		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
+	}
+	if v.report.lacksSpecs() {
+		text := "Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath on a disk that fails, or one that no container has yet"
+		if v.from == "" {
+			text += ": " + getPods + v.program.commandLine("kubediag scan"+v.flags+" --pods=pods.json")
+		}
+		lines = append(lines, text)
+	}
+	for _, note := range l.Notes {
 		lines = append(lines, "Note: "+note+".")
 	}
 	return lines

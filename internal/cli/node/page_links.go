@@ -21,8 +21,7 @@ const maxLinks = 200
 
 // nodeLink is a mount that a pod has from the kubelet: a volume, a subPath bind, or the staging path of a volume.
 type nodeLink struct {
-	mountstate.Classified
-
+	mount             mountstate.Classified
 	volume, container string
 }
 
@@ -35,7 +34,7 @@ func linksOf(l *kubelet.Layout, sum *mountstate.Survey) (links []nodeLink) {
 			continue
 		case mountstate.Wanted, mountstate.Hidden, mountstate.LeftOver, mountstate.Unproven:
 		}
-		link := nodeLink{Classified: m, volume: path.Base(path.Dir(m.Point))} // that of a staging path
+		link := nodeLink{mount: m, volume: path.Base(path.Dir(m.Point))} // that of a staging path
 		if v, ok := l.ParseVolume(m.Point); ok {
 			link.volume = v.Name
 		} else if s, ok := l.ParseSubPath(m.Point); ok {
@@ -67,19 +66,20 @@ func (s scanPages) linksSection() ui.Section {
 	section := ui.Section{Heading: s.language.Word("Links"), Table: ui.Table{Columns: []string{"POD", "VOLUME", "MOUNT", "STATE"}}}
 	wrong := 0
 	for _, link := range s.view.report.links {
-		pod := cmp.Or(names[link.Pod.UID], scanPod{UID: link.Pod.UID, Namespace: link.Pod.Namespace, Name: link.Pod.Name}.shortName())
-		if link.Pod.UID == "" {
+		m := link.mount
+		pod := cmp.Or(names[m.Pod.UID], scanPod{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name}.shortName())
+		if m.Pod.UID == "" {
 			pod = s.language.Word("node")
 		}
 		volume := link.volume
 		if link.container != "" {
 			volume += ", subPath of container " + link.container
 		}
-		row := ui.Row{State: ui.Good, Cells: []string{pod, volume, link.FSType + " " + link.Device, linkTexts[link.Class]}, Below: link.Point}
-		if link.Class != mountstate.Wanted {
-			row.State, row.Cells[3] = ui.Warn, cmp.Or(link.Reason, row.Cells[3])
+		row := ui.Row{State: ui.Good, Cells: []string{pod, volume, m.FSType + " " + m.Device, linkTexts[m.Class]}, Below: m.Point}
+		if m.Class != mountstate.Wanted {
+			row.State, row.Cells[3] = ui.Warn, cmp.Or(m.Reason, row.Cells[3])
 		}
-		if f := atFault[link.Point]; f != nil && !link.Hidden {
+		if f := atFault[m.Point]; f != nil && !m.Hidden {
 			wrong++
 			row.State, row.Link, row.Cells[3] = ui.StateOf(verb.Colours[f.Impact]), "#fault-"+strconv.Itoa(f.Place), string(f.Code)
 			if f.Place > maxPlaces {
@@ -97,6 +97,3 @@ func (s scanPages) linksSection() ui.Section {
 	}
 	return section
 }
-
-// looksForAll reports whether a scan with these flags looks for all faults of all pods.
-func (o *scanOptions) looksForAll() bool { return len(o.only) == 0 && o.pod == "" }

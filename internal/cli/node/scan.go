@@ -225,7 +225,7 @@ func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, e
 		r.removeEffects()
 	}
 	r.blind, r.specs, r.Time, r.Node = s.seen.Blind, s.specs, s.seen.Time, s.seen.Node
-	if o.looksForAll() && !s.looked.Interrupted {
+	if len(o.only) == 0 && o.pod == "" && !s.looked.Interrupted { // all faults of all pods were looked for
 		r.links = linksOf(&s.node.Layout, &s.sum)
 	}
 	return r, nil

@@ -303,25 +303,6 @@ func (v scanView) gapsText() string {
 // lacksSpecs reports whether there are pods, and no specs of them were given: then their mounts of the host are unknown.
 func (r *scanReport) lacksSpecs() bool { return !r.Looked.PodSpecs.Given && r.Looked.Pods > 0 }
 
-// caveatLines are the limits of the result.
-func (v scanView) caveatLines() (lines []string) {
-	l := v.report.Looked
-	if n := l.RenewedByKubelet; n > 0 && (v.report.hasFaults() || v.verbose) {
-		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
-	}
-	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.report.Faults, isBrokenBind) {
-		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
-	}
-	if v.report.lacksSpecs() {
-		text := "Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath on a disk that fails, or one that no container has yet"
-		if v.from == "" {
-			text += ": " + getPods + v.program.commandLine("kubediag scan"+v.flags+" --pods=pods.json")
-		}
-		lines = append(lines, text)
-	}
-	return lines
-}
-
 // locationText says which kubelet's node it is.
 func locationText(pid int, root string, mountNamespace uint64) string {
 	who := fmt.Sprintf("kubelet %d", pid)
