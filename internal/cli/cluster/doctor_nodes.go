@@ -90,7 +90,12 @@ func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 	set := sets.Items[0]
 	results := []checkResult{k.agentsReady(ctx, &set)}
 	results = append(results, k.checkCoverage(ctx)...)
-	return append(results, sentinelMode(&set, k.home))
+	mode := sentinelModeOf(&set)
+	if mode == sentinelOff {
+		return append(results, warnResult(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=%s", k.home, set.Name, modeVariable, sentinelObserve),
+			"the sentinel is off: no MountFault shows what is broken"))
+	}
+	return append(results, okResult("the sentinel is in mode %s", mode))
 }
 
 // agentsReady compares the agents that are ready with those that the DaemonSet has to have, and these with the nodes: a DaemonSet
@@ -176,15 +181,6 @@ func sentinelModeOf(set *appsv1.DaemonSet) string {
 		}
 	}
 	return mode
-}
-
-func sentinelMode(set *appsv1.DaemonSet, home string) checkResult {
-	mode := sentinelModeOf(set)
-	if mode == sentinelOff {
-		return warnResult(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=%s", home, set.Name, modeVariable, sentinelObserve),
-			"the sentinel is off: no MountFault shows what is broken")
-	}
-	return okResult("the sentinel is in mode %s", mode)
 }
 
 // linuxNodes are the nodes that can have an agent.

@@ -184,17 +184,6 @@ func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 	if planIsHeld(diagnosis.Status.Plan) {
 		then = "Nothing was changed. To repair exactly this, once it is not held:"
 	}
-	if err := r.printText(r.screen.Text("\n" + then + "\n  " + r.commandWithFlag("--plan-hash="+hash) + "\n")); err != nil {
-		return err
-	}
-	if err := r.finalError(diagnosis); r.options.heal != healAuto || !planIsHeld(diagnosis.Status.Plan) {
-		return err
-	}
-	return fmt.Errorf("%w: the repair is held", verb.ErrRefused)
-}
-
-// commandWithFlag is this call with another flag.
-func (r *targetRunner) commandWithFlag(flag string) string {
 	args := []string{"run", r.target.argument, "-n", r.target.namespace}
 	if r.options.container != "" {
 		args = append(args, "-c", r.options.container)
@@ -202,7 +191,14 @@ func (r *targetRunner) commandWithFlag(flag string) string {
 	if r.options.evict {
 		args = append(args, "--evict")
 	}
-	return r.api.commandLine(append(args, flag)...)
+	line := r.api.commandLine(append(args, "--plan-hash="+hash)...)
+	if err := r.printText(r.screen.Text("\n" + then + "\n  " + line + "\n")); err != nil {
+		return err
+	}
+	if err := r.finalError(diagnosis); r.options.heal != healAuto || !planIsHeld(diagnosis.Status.Plan) {
+		return err
+	}
+	return fmt.Errorf("%w: the repair is held", verb.ErrRefused)
 }
 
 // planAgreed reports whether the plan is to be repaired.

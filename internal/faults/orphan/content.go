@@ -89,19 +89,6 @@ func (p *Pod) addEntryOf(dir *sys.FD, name, rel string, depth int) error {
 	return nil
 }
 
-// listNames returns the names in a directory in order, or says why not.
-func listNames(fd *sys.FD, limit int) (names []string, why string) {
-	names, more, err := sys.ListDir(fd, limit)
-	switch {
-	case err != nil:
-		return nil, "it cannot be listed: " + err.Error()
-	case more:
-		return nil, fmt.Sprintf("it was not looked into: it has more than %d entries", limit)
-	}
-	slices.Sort(names)
-	return names, ""
-}
-
 // addChildren adds what is in a directory.
 func (p *Pod) addChildren(fd *sys.FD, entry *Entry, depth int) error {
 	free := maxEntries - len(p.allEntries)
@@ -109,10 +96,14 @@ func (p *Pod) addChildren(fd *sys.FD, entry *Entry, depth int) error {
 		entry.Kind, entry.Reason = Other, fmt.Sprintf("it was not looked into: at most %d entries of a pod are, and %d levels", maxEntries, maxDepth)
 		return nil
 	}
-	names, why := listNames(fd, free)
-	if why != "" {
-		entry.Kind, entry.Reason = Other, why
+	names, more, err := sys.ListDir(fd, free)
+	switch {
+	case err != nil:
+		names, entry.Kind, entry.Reason = nil, Other, "it cannot be listed: "+err.Error()
+	case more:
+		names, entry.Kind, entry.Reason = nil, Other, fmt.Sprintf("it was not looked into: it has more than %d entries", free)
 	}
+	slices.Sort(names)
 	for _, name := range names {
 		if err := p.addEntryOf(fd, name, path.Join(entry.Path, name), depth+1); err != nil {
 			return err

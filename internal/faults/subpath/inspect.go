@@ -76,7 +76,13 @@ func (r *Report) Stale() []Bind {
 // one container; empty means all of them.
 func Inspect(ctx context.Context, node *kubelet.Node, from Sources, pod *corev1.Pod, container string) (*Report, error) {
 	var report *Report
-	asked, habits, err := askPod(ctx, node, from.Prober, pod)
+	var asked Answers
+	habits := node.Habits()
+	table, err := node.Mounts(ctx)
+	if err == nil {
+		points := mountPoints(table.Under(node.SubPathsDir(string(pod.UID))))
+		asked, err = questions{prober: from.Prober, node: node}.askIn(ctx, table, func(string) *corev1.Pod { return pod }, points)
+	}
 	if err == nil {
 		err = node.Do(ctx, func() (err error) {
 			report, err = inspectPod(node, pod, container, asked)
@@ -90,17 +96,6 @@ func Inspect(ctx context.Context, node *kubelet.Node, from Sources, pod *corev1.
 		report.Binds[i].AddOutlook(ctx, habits, from.Runtime, pod)
 	}
 	return report, nil
-}
-
-// askPod asks the file systems of the pod's binds, and reads the kubelet's habits.
-func askPod(ctx context.Context, node *kubelet.Node, prober Prober, pod *corev1.Pod) (Answers, kubelet.Habits, error) {
-	habits := node.Habits()
-	table, err := node.Mounts(ctx)
-	if err != nil {
-		return nil, habits, err
-	}
-	asked, err := questions{prober: prober, node: node}.askIn(ctx, table, func(string) *corev1.Pod { return pod }, mountPoints(table.Under(node.SubPathsDir(string(pod.UID)))))
-	return asked, habits, err
 }
 
 // inspectPod runs inside the namespace.

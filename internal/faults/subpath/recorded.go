@@ -71,7 +71,7 @@ func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 
 // pathLookup looks paths of the node up.
 type pathLookup interface {
-	// followHostPath looks up the path of a hostPath volume, see followHostPath.
+	// statHostPath looks up the path of a hostPath volume, see followHostPath.
 	statHostPath(name string) (sys.Stat, error)
 	// pathMissing reports whether nothing is at a path, or something for which or counts the same.
 	pathMissing(name string, or ...error) bool

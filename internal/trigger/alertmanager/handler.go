@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -39,8 +40,17 @@ type failure struct {
 	message string
 }
 
-// handler serves the paths of Alertmanager's API, and one for its webhook. There are no others.
-func (r *Receiver) handler() http.Handler {
+// server serves the paths of Alertmanager's API, and one for its webhook. There are no others.
+func (r *Receiver) server() *http.Server {
+	if r.now == nil {
+		r.now = time.Now
+	}
+	if r.slow == 0 {
+		r.slow = readTimeout
+	}
+	if r.room == nil {
+		r.room = make(chan struct{}, maxDecoding)
+	}
 	mux := http.NewServeMux()
 	for _, path := range []string{"/alertmanager", "/api/v1/alerts", "/api/v2/alerts"} {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, request *http.Request) {
@@ -58,7 +68,7 @@ func (r *Receiver) handler() http.Handler {
 			http.Error(w, failed.message, failed.code)
 		})
 	}
-	return mux
+	return bearer.NewServer(mux, r.slow)
 }
 
 // receive answers one request. Alertmanager sends it again after 503, and not after 4xx.

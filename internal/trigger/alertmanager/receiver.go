@@ -14,7 +14,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -83,7 +82,13 @@ func (r *Receiver) Start(ctx context.Context) error {
 
 // serve serves on a listener and closes it.
 func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
-	listener, err := bearer.Listen(ctx, listener, bearer.TLS{CertFile: r.CertFile, KeyFile: r.KeyFile, Own: r.ownCertificate()})
+	certificate := bearer.TLS{CertFile: r.CertFile, KeyFile: r.KeyFile}
+	if r.Own != nil { // else it is HTTP without files
+		certificate.Own = func(ctx context.Context) (tls.Certificate, error) {
+			return r.Own.obtain(ctx, logr.FromContextOrDiscard(ctx).WithName("alerts"))
+		}
+	}
+	listener, err := bearer.Listen(ctx, listener, certificate)
 	if err != nil {
 		return fmt.Errorf("listening for alerts: %w", err)
 	}
@@ -95,27 +100,4 @@ func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("serving alerts: %w", err)
 	}
 	return nil
-}
-
-func (r *Receiver) server() *http.Server {
-	if r.now == nil {
-		r.now = time.Now
-	}
-	if r.slow == 0 {
-		r.slow = readTimeout
-	}
-	if r.room == nil {
-		r.room = make(chan struct{}, maxDecoding)
-	}
-	return bearer.NewServer(r.handler(), r.slow)
-}
-
-// ownCertificate makes the certificate if there are no files. Nil: HTTP.
-func (r *Receiver) ownCertificate() func(ctx context.Context) (tls.Certificate, error) {
-	if r.Own == nil {
-		return nil
-	}
-	return func(ctx context.Context) (tls.Certificate, error) {
-		return r.Own.obtain(ctx, logr.FromContextOrDiscard(ctx).WithName("alerts"))
-	}
 }
