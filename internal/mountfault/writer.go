@@ -162,8 +162,18 @@ func (w *Writer) update(ctx context.Context) error {
 func (w *Writer) bringRound(ctx context.Context, names []types.NamespacedName) (wrote bool, err error) {
 	var due []*entry
 	for _, name := range names {
-		if w.isDue(ctx, name) {
-			due = append(due, w.entries[name])
+		item, now := w.entries[name], time.Now()
+		if w.Faults != nil {
+			w.announce(ctx, item)
+		}
+		switch waited := !now.Before(item.notBefore); {
+		case !item.pending():
+			if item.written == nil && waited { // it is of no more use
+				delete(w.entries, name)
+			}
+		case waited:
+			item.notBefore = now.Add(w.Interval)
+			due = append(due, item)
 		}
 	}
 	for part := range slices.Chunk(due, writesAtOnce) {
@@ -188,25 +198,6 @@ func (w *Writer) bringRound(ctx context.Context, names []types.NamespacedName) (
 		}
 	}
 	return len(due) > 0, nil
-}
-
-// isDue announces an entry, and reports whether its object is to be written now. An entry that is no more of use is removed.
-func (w *Writer) isDue(ctx context.Context, name types.NamespacedName) bool {
-	item, now := w.entries[name], time.Now()
-	if w.Faults != nil {
-		w.announce(ctx, item)
-	}
-	due := !now.Before(item.notBefore)
-	switch {
-	case !item.pending():
-		if item.written == nil && due {
-			delete(w.entries, name)
-		}
-		return false
-	case due:
-		item.notBefore = now.Add(w.Interval)
-	}
-	return due
 }
 
 // list reads the objects of this node. The label selects them, and proves nothing: an agent that was taken over writes it on objects of
