@@ -124,26 +124,18 @@ func (v *podVolumes) reason(c *Usage) string {
 			return fmt.Sprintf("pod %s has device %s as a raw block volume", v.name, d.Node())
 		}
 	}
-	for _, h := range c.HolderInfos {
-		if text := v.pathReason(h.Origin.HostPath); text != "" {
-			return text
+	for _, h := range c.HolderInfos { // by the directory in which the kubelet had the device mounted
+		hostPath := h.Origin.HostPath
+		place, isVolume := v.node.ParseVolume(hostPath)
+		switch {
+		case hostPath == "":
+		case mountinfo.Within(v.node.PodDir(v.uid), hostPath):
+			return fmt.Sprintf("directory %q is that of a volume of pod %s", hostPath, v.name)
+		case isVolume && slices.Contains(v.persistentVolumes, place.Name):
+			return fmt.Sprintf("directory %q is that of PersistentVolume %q, which pod %s has", hostPath, place.Name, v.name)
+		case slices.Contains(v.points, hostPath):
+			return fmt.Sprintf("directory %q is where the kubelet mounts a PersistentVolume of pod %s for the node", hostPath, v.name)
 		}
-	}
-	return ""
-}
-
-// pathReason is reason for a directory in which the kubelet had the device mounted.
-func (v *podVolumes) pathReason(hostPath string) string {
-	place, isVolume := v.node.ParseVolume(hostPath)
-	switch {
-	case hostPath == "":
-		return ""
-	case mountinfo.Within(v.node.PodDir(v.uid), hostPath):
-		return fmt.Sprintf("directory %q is that of a volume of pod %s", hostPath, v.name)
-	case isVolume && slices.Contains(v.persistentVolumes, place.Name):
-		return fmt.Sprintf("directory %q is that of PersistentVolume %q, which pod %s has", hostPath, place.Name, v.name)
-	case slices.Contains(v.points, hostPath):
-		return fmt.Sprintf("directory %q is where the kubelet mounts a PersistentVolume of pod %s for the node", hostPath, v.name)
 	}
 	return ""
 }

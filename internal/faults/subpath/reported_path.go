@@ -81,22 +81,15 @@ func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding 
 	return nil
 }
 
-// reportedPath is the path in the kubelet's reason why the container waits.
+// reportedPath is the path in the kubelet's reason why the container waits, and the kind of file that it demands there, if it says so.
 func (c containerSources) reportedPath() (name string, kind pathKind, ok bool) {
-	if w := c.status.State.Waiting; w != nil && slices.Contains(reportReasons, w.Reason) {
-		return parseReport(w.Message)
-	}
-	return "", pathKind{}, false
-}
-
-// parseReport reads the path in a message of the kubelet, and the kind of file that it demands there, if it says so.
-func parseReport(message string) (name string, kind pathKind, ok bool) {
-	if len(message) > maxReport {
+	w := c.status.State.Waiting
+	if w == nil || !slices.Contains(reportReasons, w.Reason) || len(w.Message) > maxReport {
 		return "", pathKind{}, false
 	}
-	if m := reportOfKind.FindStringSubmatch(message); m != nil {
+	if m := reportOfKind.FindStringSubmatch(w.Message); m != nil {
 		name, kind = m[1], reportedKind[m[2]]
-	} else if m := pathReport.FindStringSubmatch(message); m != nil {
+	} else if m := pathReport.FindStringSubmatch(w.Message); m != nil {
 		name = m[1] + m[2]
 	}
 	name, ok = plainPath(name)

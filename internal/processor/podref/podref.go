@@ -47,20 +47,16 @@ func Load(ctx context.Context, pods kubelet.Pods, request processor.Request) (po
 		return nil, "", processor.Stalled(fmt.Errorf("read podReference: pod %s/%s has no container %q", pod.Namespace, pod.Name,
 			request.Pod.Container))
 	}
-	return pod, whereElse(pod, request.Node), nil
-}
-
-func whereElse(pod *corev1.Pod, node string) string {
 	name := pod.Namespace + "/" + pod.Name
 	switch {
 	case pod.Spec.NodeName == "":
-		return fmt.Sprintf("pod %s is not bound to a node yet: it has no mounts", name)
-	case pod.Spec.NodeName != node:
-		return fmt.Sprintf("pod %s runs on node %q, and this is node %q", name, pod.Spec.NodeName, node)
+		elsewhere = fmt.Sprintf("pod %s is not bound to a node yet: it has no mounts", name)
+	case pod.Spec.NodeName != request.Node:
+		elsewhere = fmt.Sprintf("pod %s runs on node %q, and this is node %q", name, pod.Spec.NodeName, request.Node)
 	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		// The kubelet's directory for it has the UID of a file on the node. An annotation could say which, but
 		// any user may write annotations.
-		return fmt.Sprintf("pod %s mirrors a static pod, whose directories have another UID: they are not looked at", name)
+		elsewhere = fmt.Sprintf("pod %s mirrors a static pod, whose directories have another UID: they are not looked at", name)
 	}
-	return ""
+	return pod, elsewhere, nil
 }
