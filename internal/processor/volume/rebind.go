@@ -103,11 +103,15 @@ func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (
 		d.addVolume(v, actions)
 		d.refusals = append(d.refusals, refusals...)
 	}
-	if going := notRunningReason(pod); going != "" && d.dropReplacements() {
-		if len(d.refusals) > 0 {
-			going += "; " + processor.JoinReasons(d.refusals, maxReasons)
+	if going := notRunningReason(pod); going != "" { // then dead mounts are removed, and none is replaced
+		d.actions = slices.DeleteFunc(d.actions, func(a fault.Action) bool { return a.Kind != fault.Unmount })
+		d.mounters = nil
+		if len(d.actions) == 0 {
+			if len(d.refusals) > 0 {
+				going += "; " + processor.JoinReasons(d.refusals, maxReasons)
+			}
+			return repair.Part{NotApplicable: going, Findings: d.leftFindings}, nil
 		}
-		return repair.Part{NotApplicable: going, Findings: d.leftFindings}, nil
 	}
 	if len(d.actions) == 0 {
 		return repair.Part{NotApplicable: d.nothingReason(survey), Findings: d.leftFindings, Gone: d.absences(survey)}, nil
@@ -132,13 +136,6 @@ func notRunningReason(pod *corev1.Pod) string {
 		return fmt.Sprintf("pod %s has ended (%s): its volumes are unmounted, not repaired", name, pod.Status.Phase)
 	}
 	return ""
-}
-
-// dropReplacements leaves the draft the removal of dead mounts, and reports whether nothing is left of it.
-func (d *rebindDraft) dropReplacements() (empty bool) {
-	d.actions = slices.DeleteFunc(d.actions, func(a fault.Action) bool { return a.Kind != fault.Unmount })
-	d.mounters = nil
-	return len(d.actions) == 0
 }
 
 // rebindDraft is a plan that grows by one volume after another.
