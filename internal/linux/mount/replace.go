@@ -101,6 +101,8 @@ func (r *replaceOp) inspectTree() (err error) {
 	return nil
 }
 
+// attachAndRemove puts the tree beneath the mount, and removes the mount. It owns the descriptor of the mount, which it closes early where an
+// open one would be a use.
 func (r *replaceOp) attachAndRemove() error {
 	fd, state, err := r.reopenMount()
 	if errors.Is(err, sys.ESTALE) {
@@ -110,13 +112,7 @@ func (r *replaceOp) attachAndRemove() error {
 		return err
 	}
 	defer fd.Close()
-	if state.Attr.Has(sys.AttrIDMap) {
-		return r.fail("replace", fmt.Errorf("owners of files are mapped: %w", errors.ErrUnsupported))
-	}
-	if !r.rootUnopenable && state.Dir != r.treeRoot.IsDir() {
-		return r.fail("replace", fmt.Errorf("one is a directory, the other is none: %w", sys.ENOTDIR))
-	}
-	if err := r.expectNoChildren(); err != nil {
+	if err := r.expectReplaceable(state); err != nil {
 		return err
 	}
 	if err := r.logCall("mount_setattr", "of the tree to attach", limitTree(r.tree, state.Attr|r.limits)); err != nil {
@@ -127,17 +123,26 @@ func (r *replaceOp) attachAndRemove() error {
 		r.attachment.shares = !state.Deleted && !r.rootUnopenable // nothing can be mounted on these
 		err = r.attachment.attachBeneath(fd)
 	}
-	if errors.Is(err, errStacked) || err != nil && r.rootUnopenable {
+	switch {
+	case errors.Is(err, errStacked), err != nil && r.rootUnopenable:
 		return r.fail("replace", fmt.Errorf("%w: %w", ErrBusy, err))
-	}
-	if errors.Is(err, sys.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+	case errors.Is(err, sys.EINVAL), errors.Is(err, errors.ErrUnsupported):
 		fd.Close()
 		return r.replaceUnused(err)
+	case err != nil:
+		return r.explainRefusal(err)
+	case r.rootUnopenable:
+		err = r.detachUnopenable()
+	case state.Deleted: // nothing can be mounted on an unlinked root, so that this is exact
+		if err = r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
+			return r.explainRefusal(err)
+		}
+		err = r.verify(errStillMounted)
+	default:
+		fd.Close()
+		err = r.removeCovered()
 	}
 	if err != nil {
-		return r.explainRefusal(err)
-	}
-	if err := r.removeReplaced(fd, state); err != nil {
 		return err
 	}
 	if r.attachesByPropagation() {
@@ -151,30 +156,30 @@ func (r *replaceOp) attachAndRemove() error {
 	return nil
 }
 
-// removeReplaced removes the mount of fd, which the tree lies beneath. It may close fd.
-func (r *replaceOp) removeReplaced(fd *sys.FD, state State) error {
-	switch {
-	case r.rootUnopenable:
-		// The mount is removed whether it is in use or not. Nothing holds its number: who has mounted there again
-		// since may have been given the same.
-		if _, err := r.reopenUnopenable(); err != nil {
-			return err
-		}
-		if err := r.expectNoChildren(); err != nil {
-			return err
-		}
-		if err := r.logCall("umount2", "MNT_DETACH", sys.DetachNamed(r.dir, path.Base(r.id.Point))); err != nil {
-			return r.explainRefusal(err)
-		}
-		return r.verify(errStillMounted)
-	case state.Deleted: // nothing can be mounted on an unlinked root, so that this is exact
-		if err := r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
-			return r.explainRefusal(err)
-		}
-		return r.verify(errStillMounted)
+// expectReplaceable makes sure that the tree can take the place of the mount, and that no other mount lies on that.
+func (r *replaceOp) expectReplaceable(state State) error {
+	if state.Attr.Has(sys.AttrIDMap) {
+		return r.fail("replace", fmt.Errorf("owners of files are mapped: %w", errors.ErrUnsupported))
 	}
-	fd.Close() // an open descriptor is a use
-	return r.removeCovered()
+	if !r.rootUnopenable && state.Dir != r.treeRoot.IsDir() {
+		return r.fail("replace", fmt.Errorf("one is a directory, the other is none: %w", sys.ENOTDIR))
+	}
+	return r.expectNoChildren()
+}
+
+// detachUnopenable removes the mount, whose root cannot be opened, whether it is in use or not. Nothing holds its number: another mount there
+// may have been given the same since.
+func (r *replaceOp) detachUnopenable() error {
+	if _, err := r.reopenUnopenable(); err != nil {
+		return err
+	}
+	if err := r.expectNoChildren(); err != nil {
+		return err
+	}
+	if err := r.logCall("umount2", "MNT_DETACH", sys.DetachNamed(r.dir, path.Base(r.id.Point))); err != nil {
+		return r.explainRefusal(err)
+	}
+	return r.verify(errStillMounted)
 }
 
 // replaceUnused removes the mount if no process uses it, and then puts the tree in
