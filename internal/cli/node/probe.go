@@ -54,7 +54,10 @@ func NewProbeCommand() *cobra.Command {
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		report, err := probePath(cmd.Context(), args[0], timeout)
 		if err != nil {
-			return fmt.Errorf("%q: %w", args[0], withRemedy(err))
+			if isDenied(err) && !sys.LooksAnywhere() {
+				err = fmt.Errorf("%w: %s", err, asRootRemedy)
+			}
+			return fmt.Errorf("%q: %w", args[0], err)
 		}
 		if err := writeFormat(cmd.OutOrStdout(), *out, report, report.reportText); err != nil {
 			return err
@@ -169,14 +172,6 @@ func judgeAsSubPath(ctx context.Context, prober *asking.Prober, point string, co
 		return fault.StaleSubPath, why, fault.StaleSubPath, nil
 	}
 	return code, why, fault.StaleSubPath, nil
-}
-
-// withRemedy adds the remedy to an error that a missing privilege causes.
-func withRemedy(err error) error {
-	if isDenied(err) && !sys.LooksAnywhere() {
-		return fmt.Errorf("%w: %s", err, asRootRemedy)
-	}
-	return err
 }
 
 // followLinks is the path with its symbolic links followed, as far as they lie on file systems that cannot hang. Beyond
