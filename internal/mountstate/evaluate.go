@@ -70,7 +70,7 @@ func (p pointMounts) with(m *Mount) pointMounts {
 
 // linkCase is a link with the facts that rows decide from.
 type linkCase struct {
-	*Link
+	link   *Link
 	layout *kubelet.Layout
 	pod    *Pod
 	mounts map[string]pointMounts
@@ -91,9 +91,9 @@ var rows = []row{rowWanted, rowRenewed, rowContainer, rowKnown, rowThere, rowOfK
 // rowWanted: a link counts only for a pod that wants it by now. It is a driver's own affair if it stages volumes.
 func rowWanted(c *linkCase) (Verdict, bool) {
 	switch {
-	case c.Kind == SourceLink, c.pod == nil, c.pod.Life == LifeLeaving, c.pod.Life == LifeOver:
+	case c.link.Kind == SourceLink, c.pod == nil, c.pod.Life == LifeLeaving, c.pod.Life == LifeOver:
 		return Verdict{State: StateRight}, true
-	case c.Kind != SubPathLink && !c.Started:
+	case c.link.Kind != SubPathLink && !c.link.Started:
 		return Verdict{State: StatePending}, true
 	}
 	return Verdict{}, false
@@ -101,17 +101,17 @@ func rowWanted(c *linkCase) (Verdict, bool) {
 
 // rowRenewed: each kubelet makes a subPath bind that is missing before it starts the container, and a subPath may expand to no path at all.
 func rowRenewed(c *linkCase) (Verdict, bool) {
-	return Verdict{State: StateRight}, c.Kind == SubPathLink
+	return Verdict{State: StateRight}, c.link.Kind == SubPathLink
 }
 
 // rowContainer: a container has the file system that the kubelet has, where the runtime has mounted it. If nothing is there for a path of the node, it is not known
 // which mount of the container that is: the image may have a symbolic link on the way.
 func rowContainer(c *linkCase) (Verdict, bool) {
-	if c.Kind != ContainerLink {
+	if c.link.Kind != ContainerLink {
 		return Verdict{}, false
 	}
-	c.at = c.Mount.Point
-	m, unknown := c.Mount, Directory{}
+	c.at = c.link.Mount.Point
+	m, unknown := c.link.Mount, Directory{}
 	switch {
 	case c.broken, m.Has == unknown && m.Wants == unknown && !m.Covered:
 		return Verdict{State: StatePending, Point: c.at}, true
@@ -122,34 +122,34 @@ func rowContainer(c *linkCase) (Verdict, bool) {
 	case m.Has == unknown:
 		return c.missing(reasonNotInside)
 	}
-	return c.missing(fmt.Sprintf(reasonOtherInside, c.Mount.From))
+	return c.missing(fmt.Sprintf(reasonOtherInside, c.link.Mount.From))
 }
 
 // rowKnown: the place of a claim is known once the kubelet has a directory for it, which then has a link of its own. It has none for a
 // PersistentVolume that is a path of the host.
 func rowKnown(c *linkCase) (Verdict, bool) {
 	if c.pod.Unlisted != "" {
-		return Verdict{State: StateUnknown, Point: c.layout.PodDir(c.PodUID), Reason: c.pod.Unlisted}, true
+		return Verdict{State: StateUnknown, Point: c.layout.PodDir(c.link.PodUID), Reason: c.pod.Unlisted}, true
 	}
-	return Verdict{State: StateRight}, c.Kind == VolumeLink && c.Volume == ""
+	return Verdict{State: StateRight}, c.link.Kind == VolumeLink && c.link.Volume == ""
 }
 
 // rowThere: the place has a mount, a directory or the links of devices, as the plugin makes them.
 func rowThere(c *linkCase) (Verdict, bool) {
-	if c.Kind == BlockLink {
-		if c.devices >= c.Devices {
+	if c.link.Kind == BlockLink {
+		if c.devices >= c.link.Devices {
 			return Verdict{State: StateRight}, true
 		}
-		c.at = path.Join(c.layout.PodDir(c.PodUID), "volumeDevices") // a claim does not say which of them is its own
-		return c.missing(fmt.Sprintf("%d raw block volumes have a device there, though a pod that runs wants %d", c.devices, c.Devices))
+		c.at = path.Join(c.layout.PodDir(c.link.PodUID), "volumeDevices") // a claim does not say which of them is its own
+		return c.missing(fmt.Sprintf("%d raw block volumes have a device there, though a pod that runs wants %d", c.devices, c.link.Devices))
 	}
-	c.at = path.Join(c.layout.PodDir(c.PodUID), "volumes")
-	if c.Plugin != "" {
-		c.at = c.layout.VolumePoint(kubelet.Volume{PodUID: c.PodUID, Plugin: c.Plugin, Name: c.Volume})
+	c.at = path.Join(c.layout.PodDir(c.link.PodUID), "volumes")
+	if c.link.Plugin != "" {
+		c.at = c.layout.VolumePoint(kubelet.Volume{PodUID: c.link.PodUID, Plugin: c.link.Plugin, Name: c.link.Volume})
 	}
-	dir, plain := false, c.Plain || c.Either
+	dir, plain := false, c.link.Plain || c.link.Either
 	for _, v := range c.places {
-		if c.Plugin != "" && c.Plugin != v.Plugin {
+		if c.link.Plugin != "" && c.link.Plugin != v.Plugin {
 			continue
 		}
 		if point := c.layout.VolumePoint(v); !dir || c.mounts[point].mounted {
@@ -162,7 +162,7 @@ func rowThere(c *linkCase) (Verdict, bool) {
 	switch {
 	case c.mounts[c.at].mounted, dir && plain:
 		return Verdict{}, false
-	case c.Plain:
+	case c.link.Plain:
 		return c.missing(reasonNoDirectory)
 	}
 	return c.missing(reasonNotMounted)
@@ -170,27 +170,27 @@ func rowThere(c *linkCase) (Verdict, bool) {
 
 // missing is the verdict on a link that was not found. A second look has to confirm it, while the pod runs.
 func (c *linkCase) missing(reason string) (Verdict, bool) {
-	if c.Runs == "" {
+	if c.link.Runs == "" {
 		return Verdict{State: StatePending, Point: c.at, Asks: true}, true
 	}
-	return Verdict{State: StateUnknown, Point: c.at, Reason: reason + " (" + c.Runs + ")"}, true
+	return Verdict{State: StateUnknown, Point: c.at, Reason: reason + " (" + c.link.Runs + ")"}, true
 }
 
 // rowOfKubelet: the kubelet makes either a directory or one tmpfs for a volume that it fills itself. Only a workload with Bidirectional may mount
 // on the directory.
 func rowOfKubelet(c *linkCase) (Verdict, bool) {
 	at := c.mounts[c.at]
-	tmpfs := kubelet.WritesAtomically(c.Plugin) && !isPlain(c.Plugin, corev1.StorageMediumDefault)
+	tmpfs := kubelet.WritesAtomically(c.link.Plugin) && !isPlain(c.link.Plugin, corev1.StorageMediumDefault)
 	switch {
 	case !at.mounted:
 		return Verdict{}, false
-	case c.Plain && !c.Spreads:
+	case c.link.Plain && !c.link.Spreads:
 		return c.missing(reasonOnDirectory)
 	case tmpfs && at.several:
 		return c.missing(reasonTwoLayers)
 	case tmpfs && at.fsType != "tmpfs" && at.fsType != "":
 		return c.missing(fmt.Sprintf(reasonOtherType, at.fsType))
-	case at.readOnly && (tmpfs || c.Writes && !c.Plain && kubelet.FillsItself(c.Plugin)):
+	case at.readOnly && (tmpfs || c.link.Writes && !c.link.Plain && kubelet.FillsItself(c.link.Plugin)):
 		return c.missing(reasonReadOnly)
 	}
 	return Verdict{}, false
@@ -202,7 +202,7 @@ func rowUncovered(c *linkCase) (Verdict, bool) {
 	switch {
 	case at.mounted && !at.visible:
 		return Verdict{State: StateUnknown, Point: c.at, Reason: reasonCovered}, true
-	case at.readOnly && c.Writes && !kubelet.FillsItself(c.Plugin):
+	case at.readOnly && c.link.Writes && !kubelet.FillsItself(c.link.Plugin):
 		return Verdict{State: StateRight, Point: c.at, Note: noteReadOnly}, true
 	}
 	return Verdict{State: StateRight}, true
@@ -234,7 +234,7 @@ func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
 		link := &f.Links[i]
 		key := [2]string{link.PodUID, link.Volume}
 		c := &linkCase{
-			Link: link, layout: l, pod: pods[link.PodUID], mounts: mounts, places: places[key], devices: devices[link.PodUID], broken: broken[key],
+			link: link, layout: l, pod: pods[link.PodUID], mounts: mounts, places: places[key], devices: devices[link.PodUID], broken: broken[key],
 		}
 		for _, decide := range rows {
 			v, ok := decide(c)
