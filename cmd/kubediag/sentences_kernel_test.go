@@ -178,6 +178,9 @@ var sentences = []sentence{
 	// Things that were not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),
+	// The kubelet of the scenery writes no records of its volumes, which counts while a pod runs.
+	line(`Not looked at: volumes that are not there: find processes of pod "5f0e5d0c-\S+": /proc does not show all processes, and the container runtime `+
+		`does not answer: .*`, func(_ *scenery, c caller, _ []string) bool { return !c.all && c.proc != "none" }),
 	line(`Note: no kubelet that serves "ROOT" was seen: .*`, func(_ *scenery, c caller, _ []string) bool { return c.all }),
 	line(`kubediag: (?:scan|holders): not everything was looked at, so there may be faults that were not seen: `+remedy, whoDoesNot),
 	line(`kubediag: probe: "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,

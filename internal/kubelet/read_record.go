@@ -55,22 +55,36 @@ func ReadVolumeRecordIn(table *mountinfo.Table, dir *sys.FD) (*VolumeRecord, err
 // checkLocal makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the
 // kernel may have cached the way to it, but not its entries.
 func checkLocal(table *mountinfo.Table, dir *sys.FD) error {
+	m, isRoot, err := mountOf(table, dir)
+	switch {
+	case err != nil:
+		return err
+	case isRoot, m.Point != "/" && mountns.MayHang(m.FSType):
+		return fmt.Errorf("%w: %w", errVolumeRecord, mayNotAnswer(m))
+	}
+	return nil
+}
+
+// mayNotAnswer is the error for a directory that is not looked into.
+func mayNotAnswer(m mountinfo.Mount) error {
+	return fmt.Errorf("its directory is on a file system of type %q, mounted at %q, which may not answer", m.FSType, m.Point)
+}
+
+// mountOf is the mount of a table that an open directory lies on. isRoot is whether it is the root of that mount.
+func mountOf(table *mountinfo.Table, dir *sys.FD) (m mountinfo.Mount, isRoot bool, err error) {
 	stat, err := dir.Stat(sys.StatType | sys.StatMountID)
 	if err != nil {
-		return err
+		return m, false, err
 	}
 	number := int(stat.MountID)
 	if !stat.Has(sys.StatMountID) {
 		if number, err = dir.FDMountID(); err != nil {
-			return err
+			return m, false, err
 		}
 	}
 	m, ok := table.ByID(number)
-	switch {
-	case !ok:
-		return fmt.Errorf("%w: its directory was mounted just now", errVolumeRecord)
-	case stat.MountRoot, m.Point != "/" && mountns.MayHang(m.FSType):
-		return fmt.Errorf("%w: its directory is on a file system of type %q, mounted at %q, which may not answer", errVolumeRecord, m.FSType, m.Point)
+	if !ok {
+		return m, false, errors.New("its directory was mounted just now")
 	}
-	return nil
+	return m, stat.MountRoot, nil
 }

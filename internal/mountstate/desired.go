@@ -31,6 +31,8 @@ type PodSource struct {
 	Unlisted string
 	// Symlinks are the places at which a driver has made a symbolic link, with the paths that they lead to.
 	Symlinks map[string]string
+	// Lacks are the places of volumes without a file that the kubelet has to have written, with the reasons.
+	Lacks map[string]string
 	// Mounts are those of its running containers, by the container runtime's records.
 	Mounts []ContainerMount
 }
@@ -74,10 +76,11 @@ const (
 type Pod struct {
 	fault.Pod
 	Life Life `json:"life"`
-	// Places, Unlisted and Symlinks are those of the source.
+	// Places, Unlisted, Symlinks and Lacks are those of the source.
 	Places   []kubelet.Volume  `json:"places,omitempty"`
 	Unlisted string            `json:"unlisted,omitempty"`
 	Symlinks map[string]string `json:"symlinks,omitempty"`
+	Lacks    map[string]string `json:"lacks,omitempty"`
 }
 
 // LinkKind is the kind of a link.
@@ -129,7 +132,7 @@ type Link struct {
 // knows. A hostPath volume has no mount of the kubelet, and an image volume that of its container alone.
 func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod, links []Link) {
 	for _, s := range sources {
-		pod := Pod{fault.Pod{UID: s.UID}, lifeOf(s.Spec, now), s.Places, s.Unlisted, s.Symlinks}
+		pod := Pod{fault.Pod{UID: s.UID}, lifeOf(s.Spec, now), s.Places, s.Unlisted, s.Symlinks, s.Lacks}
 		if s.Spec != nil {
 			pod.Namespace, pod.Name = s.Spec.Namespace, s.Spec.Name
 		}

@@ -86,7 +86,7 @@ type linkCase struct {
 type row func(c *linkCase) (v Verdict, ok bool)
 
 // rows are asked in order; the first that decides wins. The last one always does.
-var rows = []row{rowWanted, rowRenewed, rowContainer, rowKnown, rowThere, rowOfKubelet, rowUncovered}
+var rows = []row{rowWanted, rowRenewed, rowContainer, rowKnown, rowThere, rowOfKubelet, rowUncovered, rowWritten, rowReadOnly}
 
 // rowWanted: a link counts only for a pod that wants it by now. It is a driver's own affair if it stages volumes.
 func rowWanted(c *linkCase) (Verdict, bool) {
@@ -196,13 +196,23 @@ func rowOfKubelet(c *linkCase) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// rowUncovered: a lookup of the place reaches the mount. A driver may have been told to mount a volume read-only.
+// rowUncovered: a lookup of the place reaches the mount.
 func rowUncovered(c *linkCase) (Verdict, bool) {
 	at := c.mounts[c.at]
-	switch {
-	case at.mounted && !at.visible:
-		return Verdict{State: StateUnknown, Point: c.at, Reason: reasonCovered}, true
-	case at.readOnly && c.link.Writes && !kubelet.FillsItself(c.link.Plugin):
+	return Verdict{State: StateUnknown, Point: c.at, Reason: reasonCovered}, at.mounted && !at.visible
+}
+
+// rowWritten: the kubelet writes files in the volume, or beside it, before it starts a container. They were looked up at the place.
+func rowWritten(c *linkCase) (Verdict, bool) {
+	if lacks := c.pod.Lacks[c.at]; lacks != "" {
+		return c.missing(lacks)
+	}
+	return Verdict{}, false
+}
+
+// rowReadOnly: a driver may have been told to mount a volume read-only.
+func rowReadOnly(c *linkCase) (Verdict, bool) {
+	if c.mounts[c.at].readOnly && c.link.Writes && !kubelet.FillsItself(c.link.Plugin) {
 		return Verdict{State: StateRight, Point: c.at, Note: noteReadOnly}, true
 	}
 	return Verdict{State: StateRight}, true

@@ -4,6 +4,7 @@
 package mountstate
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -130,19 +131,21 @@ func TestMountOfTheKubelet(t *testing.T) {
 	pod := rowPod(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, nil, corev1.VolumeMount{Name: "v", MountPath: "/v"})
 	ram, again := Mount{Point: at, Device: "0:7", FSType: "tmpfs"}, Mount{Point: at, Device: "0:7", FSType: "tmpfs", Hidden: true}
 	for name, c := range map[string]struct {
-		mounts []Mount
-		reason string
+		mounts        []Mount
+		lacks, reason string
 	}{
-		"one":              {[]Mount{ram}, ""},
-		"the same again":   {[]Mount{again, ram}, ""},
-		"another tmpfs":    {[]Mount{again, {Point: at, Device: "0:8", FSType: "tmpfs"}}, reasonTwoLayers},
-		"a disk on it":     {[]Mount{again, {Point: at, Device: "8:1", FSType: "ext4"}}, reasonTwoLayers},
-		"a disk":           {[]Mount{{Point: at, Device: "8:1", FSType: "ext4"}}, strings.Replace(reasonOtherType, "%q", `"ext4"`, 1)},
-		"hidden by a path": {[]Mount{again}, reasonCovered},
-		"read-only":        {[]Mount{{Point: at, Device: "0:7", FSType: "tmpfs", ReadOnly: true}}, reasonReadOnly},
+		"one":              {[]Mount{ram}, "", ""},
+		"the same again":   {[]Mount{again, ram}, "", ""},
+		"another tmpfs":    {[]Mount{again, {Point: at, Device: "0:8", FSType: "tmpfs"}}, "", reasonTwoLayers},
+		"a disk on it":     {[]Mount{again, {Point: at, Device: "8:1", FSType: "ext4"}}, "no link", reasonTwoLayers},
+		"a disk":           {[]Mount{{Point: at, Device: "8:1", FSType: "ext4"}}, "", strings.Replace(reasonOtherType, "%q", `"ext4"`, 1)},
+		"hidden by a path": {[]Mount{again}, "no link", reasonCovered},
+		"read-only":        {[]Mount{{Point: at, Device: "0:7", FSType: "tmpfs", ReadOnly: true}}, "", reasonReadOnly},
+		"without content":  {[]Mount{ram}, "no link", "no link"},
 	} {
 		f := Facts{Mounts: c.mounts}
-		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: pod, Places: placesOf("kubernetes.io~secret/v")}}, now)
+		s := PodSource{UID: "u", Spec: pod, Places: placesOf("kubernetes.io~secret/v"), Lacks: map[string]string{at: c.lacks}}
+		f.Pods, f.Links = Desired(layout(), []PodSource{s}, now)
 		want := map[string]string{}
 		if c.reason != "" {
 			want["volumes/kubernetes.io~secret/v"] = c.reason
@@ -158,6 +161,55 @@ func TestMountOfTheKubelet(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestWrittenByTheKubelet: a volume lacks a file that the kubelet writes before it starts a container. It is looked for again, and counts while its pod runs and
+// stays, also if the spec of that is not known.
+func TestWrittenByTheKubelet(t *testing.T) {
+	t.Parallel()
+	const whole = "/v"
+	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
+	going := rowPod(claim, nil, corev1.VolumeMount{Name: "v", MountPath: whole})
+	going.DeletionTimestamp = &metav1.Time{Time: now}
+	waiting := rowPod(claim, nil, corev1.VolumeMount{Name: "v", MountPath: whole})
+	waiting.Status = corev1.PodStatus{}
+	for name, c := range map[string]struct {
+		pod          *corev1.Pod
+		place, mount string
+		asks         bool
+	}{
+		"a claim":                     {rowPod(claim, nil, corev1.VolumeMount{Name: "v", MountPath: whole}), "kubernetes.io~csi/pvc-1", "/mount", true},
+		"a ConfigMap":                 {rowPod(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, nil, corev1.VolumeMount{Name: "v", MountPath: whole}), "kubernetes.io~configmap/v", "", true},
+		"a ConfigMap without a spec":  {nil, "kubernetes.io~configmap/v", "", true},
+		"a claim without a spec":      {nil, "kubernetes.io~csi/pvc-1", "/mount", true},
+		"a claim of a pod that goes":  {going, "kubernetes.io~csi/pvc-1", "/mount", false},
+		"a claim of a pod that waits": {waiting, "kubernetes.io~csi/pvc-1", "/mount", false},
+	} {
+		point := "/k/pods/u/volumes/" + c.place + c.mount
+		f := Facts{}
+		if c.mount != "" {
+			f.Mounts = []Mount{{Point: point, Device: "0:7", FSType: "fuse"}}
+		}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: c.pod, Places: placesOf(c.place), Lacks: map[string]string{point: "lost"}}}, now)
+		asks := false
+		for i, v := range f.Evaluate(layout()) {
+			if v.Asks {
+				asks, f.Links[i].Runs = true, "process 7"
+			}
+		}
+		text, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Facts
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		places := again.Survey(layout()).Unknown.Places
+		if asks != c.asks || (len(places) == 1 && places[0].Point == point && places[0].Reason == "lost (process 7)") != c.asks || len(places) > 1 {
+			t.Errorf("%s: looked for again %v, not judged %+v", name, asks, places)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -68,8 +69,20 @@ func newLinkScene(t testing.TB) *linkScene {
 			}
 		})
 	}
+	writeContent(t, s.secret)
+	must(t, os.WriteFile(kubelet.VolumeRecordPath(s.claim), []byte(aRecord), 0o600))
 	s.end = kubelettest.PodProcess(t, string(s.pod.UID))
 	return s
+}
+
+const aRecord = `{"driverName":"d.example.com","volumeHandle":"h","specVolID":"pvc-1"}`
+
+// writeContent makes an empty version of a volume, and the link to it, as the kubelet's atomic writer does.
+func writeContent(t testing.TB, volume string) {
+	t.Helper()
+	const version = "..2026_11_27_13_00_00.1"
+	must(t, os.Mkdir(filepath.Join(volume, version), 0o755))
+	must(t, os.Symlink(version, filepath.Join(volume, "..data")))
 }
 
 // unknown are the places that are not right, by their points. specs is whether the spec of the pod is known.
@@ -163,6 +176,64 @@ func TestVolumesThatCannotBeWritten(t *testing.T) {
 	check("no container writes to the claim", 0, wrong)
 }
 
+// TestVolumesThatAreNotWritten removes files of the kubelet while a pod runs: the version of a Secret, the link to it, and the record of a claim. Each is
+// said with the spec of the pod and without, and not once the pod has ended. A volume that is written again is right.
+func TestVolumesThatAreNotWritten(t *testing.T) {
+	s := newLinkScene(t)
+	link, record := filepath.Join(s.secret, "..data"), kubelet.VolumeRecordPath(s.claim)
+	check := func(when string, parts map[string]string) {
+		t.Helper()
+		for _, specs := range []bool{true, false} {
+			got := s.unknown(t, specs, mountstate.Scope{})
+			for point, part := range parts {
+				if !strings.Contains(got[point], part) {
+					t.Errorf("%s, specs %v: of %q %q, want %q", when, specs, point, got[point], part)
+				}
+			}
+			if len(got) != len(parts) {
+				t.Errorf("%s, specs %v: %q", when, specs, got)
+			}
+		}
+	}
+	check("all is there", nil)
+	version, err := os.Readlink(link)
+	must(t, err)
+	must(t, os.Remove(filepath.Join(s.secret, version)))
+	check("the version is gone", map[string]string{s.secret: fmt.Sprintf("the content that the kubelet writes is not there: follow link %q: no such file", link)})
+	must(t, os.Remove(link))
+	check("the link, too", map[string]string{s.secret: fmt.Sprintf("not there: read link %q: no such file", link)})
+	must(t, os.Mkdir(link, 0o755))
+	check("a directory is in its place", map[string]string{s.secret: fmt.Sprintf("not there: read link %q: invalid argument", link)})
+	must(t, os.Remove(link))
+	writeContent(t, s.secret)
+	const taken = "without it the kubelet cannot take the volume down: "
+	for _, text := range []string{"", aRecord[:20]} {
+		must(t, os.WriteFile(record, []byte(text), 0o600))
+		check(fmt.Sprintf("the record is %q", text), map[string]string{s.claim: taken + fmt.Sprintf("read record %q: record cannot be used", record)})
+	}
+	must(t, os.Remove(record))
+	check("there is no record", map[string]string{s.claim: taken + fmt.Sprintf("read record %q: no such file", record)})
+	s.end()
+	check("the pod has ended", nil)
+}
+
+// TestContentOnAFileSystemThatHangs: FUSE is mounted on the directory of a ConfigMap by its own pod, and its daemon does not answer. It is not waited for.
+func TestContentOnAFileSystemThatHangs(t *testing.T) {
+	s := newLinkScene(t)
+	dir := s.node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: "kubernetes.io/configmap", Name: "cfg"})
+	must(t, os.MkdirAll(dir, 0o755))
+	writeContent(t, dir)
+	if got := s.unknown(t, false, mountstate.Scope{}); len(got) > 0 {
+		t.Errorf("with its content: %q", got)
+	}
+	daemon := kerneltest.FUSE(t, dir)
+	must(t, exec.Command("kill", "-STOP", strconv.Itoa(daemon.PID)).Run())
+	t.Cleanup(daemon.Kill)
+	if got := s.unknown(t, false, mountstate.Scope{}); len(got) != 1 || !strings.Contains(got[dir], "a mount lies on the directory of the volume") {
+		t.Errorf("hidden: %q", got)
+	}
+}
+
 // TestVolumesThatComeBack: a volume that is there at the second look is right. The first look is in a table that is older.
 func TestVolumesThatComeBack(t *testing.T) {
 	s := newLinkScene(t)
@@ -171,6 +242,7 @@ func TestVolumesThatComeBack(t *testing.T) {
 	_, err := once.Mounts(t.Context())
 	must(t, err)
 	must(t, sys.NewMount("tmpfs", s.secret, "tmpfs", ""))
+	writeContent(t, s.secret)
 	sum, err := (&Inspector{Kubelet: once, Pods: func() []*corev1.Pod { return []*corev1.Pod{s.pod} }}).Look(t.Context(), mountstate.Scope{})
 	must(t, err)
 	if len(sum.Unknown.Places) > 0 {

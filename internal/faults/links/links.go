@@ -62,12 +62,6 @@ func (i *Inspector) Look(ctx context.Context, s mountstate.Scope) (sum mountstat
 	if err != nil {
 		return sum, fmt.Errorf("look at the links of pods: %w", err)
 	}
-	sum = n.facts.Survey(&node.Layout)
-	if slices.ContainsFunc(sum.Mounts, func(m mountstate.Classified) bool { return m.Class == mountstate.Unproven && m.Pod.UID == "" }) {
-		if err := n.addRecords(ctx); err != nil {
-			return sum, err
-		}
-	}
 	gap := i.confirm(ctx, n)
 	if ctx.Err() != nil {
 		return sum, context.Cause(ctx)
@@ -118,6 +112,7 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 				s.Unlisted = err.Error()
 			}
 			n.addSymlinks(s)
+			n.addWritten(s)
 		}
 		return ctx.Err()
 	})
@@ -145,6 +140,32 @@ func (n *reading) addSymlinks(s *mountstate.PodSource) {
 			}
 			s.Symlinks[point] = to
 		}
+	}
+}
+
+// addWritten reads the kubelet's records of the CSI volumes of a pod: they may say whose a staging path is. It notes the places that lack one, or the
+// content that the kubelet writes. It is called inside the kubelet's namespace.
+func (n *reading) addWritten(s *mountstate.PodSource) {
+	lacks := map[string]string{}
+	for _, v := range s.Places {
+		point := n.node.VolumePoint(v)
+		switch {
+		case v.Block: // its record is elsewhere
+		case v.Plugin == kubelet.CSIPlugin:
+			record, err := kubelet.ReadVolumeRecordAt(n.table, point)
+			if err != nil {
+				lacks[point] = fmt.Sprintf("the kubelet's record of the volume cannot be used, and without it the kubelet cannot take the volume down: %v", err)
+				continue
+			}
+			s.Records = append(s.Records, record)
+		case kubelet.WritesAtomically(v.Plugin):
+			if err := kubelet.CheckContent(n.table, point); err != nil {
+				lacks[point] = fmt.Sprintf("the content that the kubelet writes is not there: %v", err)
+			}
+		}
+	}
+	if len(lacks) > 0 {
+		s.Lacks = lacks
 	}
 }
 
@@ -262,24 +283,5 @@ func (i *Inspector) confirm(ctx context.Context, n *reading) error {
 			n.facts.Links[at].Runs = after[name.pod]
 		}
 	}
-	return err
-}
-
-// addRecords reads the records of CSI volumes: they may say whose a staging path is.
-func (n *reading) addRecords(ctx context.Context) error {
-	err := n.node.Do(ctx, func() error {
-		for i := range n.sources {
-			for _, v := range n.sources[i].Places {
-				if v.Plugin != kubelet.CSIPlugin {
-					continue
-				}
-				if record, err := kubelet.ReadVolumeRecordAt(n.table, n.node.VolumePoint(v)); err == nil {
-					n.sources[i].Records = append(n.sources[i].Records, record)
-				}
-			}
-		}
-		return ctx.Err()
-	})
-	n.facts.Pods, n.facts.Links = mountstate.Desired(&n.node.Layout, n.sources, time.Now())
 	return err
 }

@@ -20,8 +20,8 @@ var timeName = regexp.MustCompile(`^\.\.\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d\.\d{1,20}
 
 // The links to that directory: the one that counts, and the one that is renamed to it.
 const (
-	dataLink     = "..data"
-	nextDataLink = "..data_tmp"
+	dataLink     = kubelet.DataLink
+	nextDataLink = dataLink + "_tmp"
 )
 
 // inKeyVolume reports whether the path leads into such a volume.

@@ -19,9 +19,6 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// dataLink is the entry of a volume of the kubelet's atomic writer that leads to the current version.
-const dataLink = "..data"
-
 // maxEntries bounds how many entries of a volume are looked at. A ConfigMap of more has keys of less than 256 bytes.
 const maxEntries = 4096
 
@@ -59,7 +56,7 @@ func hasWriter(v corev1.Volume) bool {
 }
 
 func (e lostEntry) describe(volume, dir string) string {
-	text := fmt.Sprintf("volume %q is half written: %q is below %q, and the link of that name in %q is missing", volume, e.Name, dataLink, dir)
+	text := fmt.Sprintf("volume %q is half written: %q is below %q, and the link of that name in %q is missing", volume, e.Name, kubelet.DataLink, dir)
 	if e.Instead != "" {
 		text += fmt.Sprintf(": a %s is in its place", e.Instead)
 	}
@@ -103,12 +100,12 @@ func lostEntries(view mountns.View, dir string) (lost []lostEntry) {
 }
 
 func (v openedVolume) lostOnce() (lost []lostEntry) {
-	version, resolved, err := v.openByComponents(dataLink)
+	version, resolved, err := v.openByComponents(kubelet.DataLink)
 	if err != nil {
 		return nil
 	}
 	defer version.Close()
-	if resolved == "/"+dataLink {
+	if resolved == "/"+kubelet.DataLink {
 		return nil // no link: the kubelet has not written this
 	}
 	names, _, err := sys.ListDir(version, maxEntries)
