@@ -130,7 +130,7 @@ func TestCoverage(t *testing.T) {
 	renew(time.Now().Add(time.Hour))
 	expect(t, p.call(t, 0, "faults", "-A", home), `^✓ No fault`)
 	for value, want := range map[string]string{
-		"3": `! 1 node could not be judged in full: stage-node \(3 mounts or parts\); kubectl kubediag run\s+node/stage-node says why
+		"3": `! 1 node could not be judged in full: stage-node \(3 mounts or parts\); kubectl kubediag run\s+node/stage-node,\s+or\s+the\s+log\s+of\s+its\s+agent,\s+says\s+why
 `,
 		"all": `! 1 node could not be judged in full: stage-node \(not looked at\)
 `,

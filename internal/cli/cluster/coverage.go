@@ -140,7 +140,7 @@ func (a *agentCoverage) unjudgedText(counts bool) string {
 	}
 	text := verb.Count(len(names), "node") + " could not be judged in full: " + joinNames(names)
 	if first != "" {
-		text += "; kubectl kubediag run node/" + first + " says why"
+		text += "; kubectl kubediag run node/" + first + ", or the log of its agent, says why"
 	}
 	return text
 }

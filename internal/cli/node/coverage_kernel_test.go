@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
@@ -80,7 +81,7 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 // TestRefused has a survey that was refused processes which have ended since.
 func TestRefused(t *testing.T) {
 	for _, surveyed := range []int{0, 5} {
-		if n, pids := findRefusing(surveyed); n != 0 {
+		if n, pids := searches.Refusing(surveyed); n != 0 {
 			t.Errorf("of %d, processes %v refuse to be looked into by root, want none", surveyed, pids)
 		}
 	}

@@ -6,22 +6,19 @@ package node
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 
 	"kubediag.org/kubediag/internal/cli/verb"
-	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/searches"
 	asking "kubediag.org/kubediag/internal/linux/probe"
-	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/render"
 )
 
 // asRootRemedy is the advice after an incomplete look.
-const asRootRemedy = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
+const asRootRemedy = searches.AsRoot
 
 // addGaps adds lines to a report.
 func addGaps(p *render.Page, gaps []mountstate.Gap) {
@@ -90,8 +87,7 @@ func unseenError(gaps []mountstate.Gap) error {
 // empty result proves nothing, and a finding may be only part of the truth.
 var processesHidden = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 
-// hiddenProcessGaps are the gaps of a look at other processes. denied counts the processes that could not be read, pids are
-// those of them whose ids are known, and partial counts the mount namespaces that were read in part.
+// hiddenProcessGaps are the gaps of a look at other processes: those that /proc does not show, and those of a pass over mount namespaces.
 func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []mountstate.Gap) {
 	switch visibility, err := sys.ProcVisibility(); {
 	case err != nil:
@@ -102,87 +98,10 @@ func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []mountstate.G
 	case visibility == sys.SeesOwn:
 		gaps = append(gaps, mountstate.Gap{What: "the processes of others, and what they have mounted", Why: "/proc does not show them (hidepid)", Do: asRootRemedy})
 	}
-	anywhere, remedy, processRemedy := sys.LooksAnywhere(), asRootRemedy, asRootRemedy
-	if anywhere {
-		remedy, processRemedy = "", showProcesses(pids)
+	if denied == 0 && len(gaps) == 0 && !sys.LooksAnywhere() {
+		gaps = append(gaps, mountstate.Gap{What: "other processes, and what they have mounted", Why: searches.WhyDenied(), Do: asRootRemedy})
 	}
-	switch {
-	case denied > 0:
-		gaps = append(gaps, mountstate.Gap{What: countProcesses(denied) + ", and what only they have mounted", Why: deniedReason(), Do: processRemedy})
-	case len(gaps) == 0 && !anywhere:
-		gaps = append(gaps, mountstate.Gap{What: "other processes, and what they have mounted", Why: deniedReason(), Do: remedy})
-	}
-	if partial > 0 {
-		gaps = append(gaps, mountstate.Gap{What: "parts of " + verb.Count(partial, "mount namespace"), Why: "they could not be read", Do: remedy})
-	}
-	return gaps
-}
-
-// maxShownProcesses is how many processes a command names that shows why they do not answer. Others are like them.
-const maxShownProcesses = 8
-
-// showProcesses is the remedy for a caller with every privilege: a command that shows where the processes wait. It is empty
-// without processes.
-func showProcesses(pids []int) string {
-	if len(pids) == 0 {
-		return ""
-	}
-	return "see what these processes wait for: " + fault.ShowProcesses(pids[:min(len(pids), maxShownProcesses)]...)
-}
-
-// deniedReason says why processes cannot be read.
-func deniedReason() string {
-	switch uid := os.Geteuid(); {
-	case sys.LooksAnywhere():
-		return "the system keeps them even from root, or they do not answer"
-	case uid != 0:
-		return fmt.Sprintf("user %d may not look into them", uid)
-	case !sys.InFirstUserNamespace():
-		return "root of a user namespace may not look into them"
-	}
-	return "it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_CHROOT and CAP_DAC_READ_SEARCH to look into them"
-}
-
-// findRefusing counts the processes that cannot be read, or do not answer, and so may hide a mount namespace, and returns
-// those that are known. surveyed is how many a survey could not look into, and known their numbers, as far as they are
-// known. A survey cannot distinguish them from those that have ended meanwhile, as the kernel may refuse both in the same
-// way. Only a process that is still there and refuses again counts. Process 1 does not count for a caller with every
-// privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides little, as its mount table
-// may be read all the same.
-func findRefusing(surveyed int, known ...int) (count int, pids []int) {
-	anywhere := sys.LooksAnywhere()
-	if surveyed == 0 && anywhere {
-		return 0, nil
-	}
-	pids = slices.Clone(known)
-	if !anywhere || len(known) < surveyed {
-		all, err := sys.ProcNumbers("")
-		if err != nil {
-			return surveyed, known
-		}
-		pids = all
-	}
-	if anywhere {
-		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == 1 })
-	}
-	pids = refusals(refusals(pids))
-	return len(pids), pids
-}
-
-// refusals are those of the processes that do not say which mount namespace they are in.
-func refusals(pids []int) (some []int) {
-	procfs.Each(pids, func(pid int, _ func()) (string, error) {
-		return sys.ReadlinkProc(strconv.Itoa(pid) + "/ns/mnt")
-	}, func(pid int, _ string, err error) {
-		if isDenied(err) {
-			some = append(some, pid)
-		}
-	})
-	return some
-}
-
-func isDenied(err error) bool {
-	return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) || errors.Is(err, procfs.ErrSilent)
+	return append(gaps, searches.Unread(denied, pids, partial)...)
 }
 
 // bindUntried reports whether a path that answers could not be bound in a trial, though the kernel can do that (5.2).

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
@@ -168,7 +169,7 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 		r.Devices = append(r.Devices, d)
 	}
 	r.Looked.namespaceCoverage = newLookedThrough(survey)
-	r.Looked.Denied, r.Looked.deniedPIDs = findRefusing(r.Looked.Denied, r.Looked.deniedPIDs...)
+	r.Looked.Denied, r.Looked.deniedPIDs = searches.Refusing(r.Looked.Denied, r.Looked.deniedPIDs...)
 	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	for i := range r.Devices {
 		r.Devices[i].partial = r.Looked.mayHideHolder()
@@ -195,7 +196,7 @@ func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
-	u.Looked.Denied, u.Looked.deniedPIDs = findRefusing(max(u.Looked.Denied, u.Looked.Locked), u.Looked.deniedPIDs...)
+	u.Looked.Denied, u.Looked.deniedPIDs = searches.Refusing(max(u.Looked.Denied, u.Looked.Locked), u.Looked.deniedPIDs...)
 	if l.release != "" && u.isHeld() && u.Device.Removable {
 		u.release = l.release + " " + fault.Quote(u.Device.Name)
 	}

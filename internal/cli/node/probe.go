@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -54,7 +55,7 @@ func NewProbeCommand() *cobra.Command {
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		report, err := probePath(cmd.Context(), args[0], timeout)
 		if err != nil {
-			if isDenied(err) && !sys.LooksAnywhere() {
+			if searches.IsDenied(err) && !sys.LooksAnywhere() {
 				err = fmt.Errorf("%w: %s", err, asRootRemedy)
 			}
 			return fmt.Errorf("%q: %w", args[0], err)

@@ -100,7 +100,7 @@ func (n nodeSource) states(ctx context.Context, wanted func(podUID, container st
 }
 
 func (n nodeSource) unseen(denied, partial int) (refusing int, gaps []mountstate.Gap) {
-	refusing, pids := findRefusing(denied)
+	refusing, pids := searches.Refusing(denied)
 	gaps = append(hiddenProcessGaps(refusing, pids, partial), n.runtime.coverageGaps()...)
 	n.recorder.record(func(has *nodeRecording) { has.node.Denied, has.node.Gaps = refusing, gaps })
 	return refusing, gaps

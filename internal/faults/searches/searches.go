@@ -255,7 +255,7 @@ var all = []Search{
 	},
 }
 
-// Look makes all searches of a node that is asked, one after the other. An error of one ends it: then the rest is not known.
+// Look makes all searches of a node that is asked, one after the other. It counts all that it could not judge, as a scan does. An error of one ends it: then the rest is not known.
 func Look(ctx context.Context, n Node) (sum mountstate.Survey, err error) {
 	for _, s := range all {
 		found, err := s.On(n).Look(ctx, mountstate.Scope{})
@@ -265,7 +265,18 @@ func Look(ctx context.Context, n Node) (sum mountstate.Survey, err error) {
 		sum.Merge(found)
 	}
 	sum.Attribute()
+	addUncounted(&sum)
 	return sum, nil
+}
+
+// addUncounted adds the parts of the merged looks that are not judged to the unknown: the mounts that no pod is known to want, and those of
+// the mount namespaces that the looks could not read.
+func addUncounted(sum *mountstate.Survey) {
+	sum.Account()
+	if passed := sum.Coverage.Namespaces; passed != nil {
+		denied, pids := Refusing(passed.Denied, passed.DeniedPIDs...)
+		sum.Unknown.Merge(mountstate.Unknown{Gaps: Unread(denied, pids, passed.Partial)})
+	}
 }
 
 // maxSourceContainers is how many containers a pod may have whose sources are looked for. For each of them the whole pod is read.

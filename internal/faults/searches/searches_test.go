@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
 )
@@ -165,5 +166,25 @@ func TestEvidenceThatIsNone(t *testing.T) {
 		if _, err := s.On(testNode(t)).Look(canceled, mountstate.Scope{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v", s.Entry, err)
 		}
+	}
+}
+
+// TestUncountedParts: the mounts that no pod is known to want, and the mount namespaces that were read in part, are unknown to all searches together.
+func TestUncountedParts(t *testing.T) {
+	t.Parallel()
+	stray := mountstate.Classified{Mount: mountstate.Mount{Point: "/k/pods/u/stray"}, Pod: fault.Pod{UID: "u"}, Class: mountstate.Unproven, Reason: "no pod wants it"}
+	sum := mountstate.Survey{Mounts: []mountstate.Classified{stray}, Coverage: mountstate.Coverage{Namespaces: &mountns.Survey{Partial: 2}}}
+	addUncounted(&sum)
+	for _, want := range []string{`pod "u" at "/k/pods/u/stray": no pod wants it`, "parts of 2 mount namespaces: they could not be read"} {
+		if !slices.ContainsFunc(sum.Unknown.Sentences(), func(text string) bool { return strings.HasPrefix(text, want) }) {
+			t.Errorf("%q is not in %q", want, sum.Unknown.Sentences())
+		}
+	}
+	all := Unread(1, nil, 1)
+	if len(all) != 2 || !strings.HasPrefix(all[0].What, "1 process,") || all[1].What != "parts of 1 mount namespace" {
+		t.Errorf("gaps %+v", all)
+	}
+	if all := Unread(0, nil, 0); len(all) > 0 {
+		t.Errorf("gaps of a pass that has read all: %+v", all)
 	}
 }
