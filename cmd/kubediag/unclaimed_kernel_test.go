@@ -55,8 +55,14 @@ func TestDeadFUSEWithoutSpecs(t *testing.T) {
 		return callers[0].run(t, n.program, "", append([]string{"scan", "--kubelet-root=" + n.root}, args...)...)
 	}
 	daemon.Kill()
-	if r := scan(); r.status != 0 || !strings.Contains(r.out, "✓") {
-		t.Errorf("no container has it: %s", r)
+	if r := scan(); r.status != 2 || strings.Contains(r.out, "✓") || !strings.Contains(r.out, host) || !strings.Contains(r.out, "is broken (DisconnectedFUSE)") {
+		t.Errorf("no container has it: %s, want status 2, and the mount", r)
+	}
+	if r := callers[0].run(t, n.program, "", "diagnose", "--kubelet-root="+n.root, "--data-root="+t.TempDir()); r.status == 0 {
+		t.Errorf("no container has it: Diagnosis of the node: %s", r)
+	}
+	if r := scan("--pods=" + n.specs(t, 0)); r.status != 0 || !strings.Contains(r.out, "✓") {
+		t.Errorf("no pod has it by its spec: %s, want status 0", r)
 	}
 	app := privateProcess(t, "kubepods-pod"+strings.ReplaceAll(leavingUID, "-", "_")+".slice")
 	ns, err := mountns.Of(app.Pid)

@@ -85,7 +85,10 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	if err != nil {
 		return nil, err
 	}
-	return s.volumes, s.judgeUnclaimed(ctx, prober)
+	if err := s.judgeUnclaimed(ctx, prober); err != nil {
+		return nil, err
+	}
+	return s.volumes, s.judgeOfNode(ctx, prober)
 }
 
 // mayBeCopy reports whether a mount may be of a volume whose copies are looked for. On the device of a file system that may hang, each mount

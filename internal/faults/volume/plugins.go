@@ -20,8 +20,8 @@ import (
 // from there, or after the driver had mounted it elsewhere. The next pod fails then. Such a mount is no volume of a pod, so it is listed as not
 // judged, with the fault that it has.
 
-// pluginFaults are the faults of such a mount. A deleted directory hurts only the pods that have it.
-var pluginFaults = []fault.Code{fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.VolumeIOError}
+// mountFaults are the faults of a mount that is of no known volume. A deleted directory hurts only the pods that have it.
+var mountFaults = []fault.Code{fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.VolumeIOError}
 
 // waitingVolume is a volume that a pod waits for, by its staging path.
 type waitingVolume struct {
@@ -84,7 +84,7 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 
 // notePlugin lists a driver's mount as not judged if its answer is that of a fault.
 func (e *enumerator) notePlugin(m mountinfo.Mount, a probe.Answer, of waitingVolume) {
-	if v := judgeMount(a, false, m, deviceHealth(m)); slices.Contains(pluginFaults, v.Code) {
+	if v := judgeMount(a, false, m, deviceHealth(m)); slices.Contains(mountFaults, v.Code) {
 		e.seen.Unknown.AddPlace(mountstate.Place{Pod: of.pod, Volume: of.volume, Point: m.Point, Reason: fmt.Sprintf(
 			"a mount of a driver is broken (%s): %s; until the driver mounts it again, or it is unmounted, no pod gets a volume from there", v.Code, v.Reason())})
 	}

@@ -225,3 +225,41 @@ func (s *copySearch) takeUnclaimedMount(m *unclaimedMount, answer probe.Answer, 
 	}}
 	s.volumes = append(s.volumes, &Health{Evidence: e, Verdict: Judge(e), Replacement: Replacement{NoSourceReason: e.NoStagingReason}})
 }
+
+// judgeOfNode asks the file systems of the node that are of no known volume and that no container has. As long as no specs are known, each may be the
+// hostPath of a pod: its container need not run, as none can be started with a broken one. Such a file system is listed as not judged, with its fault.
+func (s *copySearch) judgeOfNode(ctx context.Context, prober *batchProber) error {
+	e := s.enumerator
+	if e.pods != nil || len(e.scope.PodUIDs) > 0 || e.scope.Volume != "" || len(s.unclaimed.podUIDs) == 0 {
+		return nil
+	}
+	asked := map[device]bool{}
+	var mounts []mountinfo.Mount
+	for _, m := range s.host.table.Mounts() {
+		d := deviceOf(m)
+		if !s.unclaimed.onHost[d] || s.unclaimed.byDevice[d] != nil || asked[d] {
+			continue
+		}
+		if top, ok := s.host.table.Top(m.Point); ok && top.ID == m.ID {
+			asked[d], mounts = true, append(mounts, m)
+		}
+	}
+	if len(mounts) > maxUnclaimed {
+		e.seen.Unknown.AddGap("file systems of the node that are of no known volume", fmt.Sprintf("there are more than %d, and the others were not asked", maxUnclaimed))
+		mounts = mounts[:maxUnclaimed]
+	}
+	answers, requests := make([]probe.Answer, len(mounts)), make([]probeRequest, len(mounts))
+	for i, m := range mounts {
+		requests[i] = probeRequest{probeTarget("", s.host.withNamespace(m), "", false), func(a probe.Answer) { answers[i] = a }}
+	}
+	if err := prober.askAll(ctx, requests); err != nil {
+		return err
+	}
+	for i, m := range mounts {
+		if v := judgeMount(answers[i], false, m, deviceHealth(m)); slices.Contains(mountFaults, v.Code) {
+			e.seen.Unknown.AddPlace(mountstate.Place{Point: m.Point, Reason: fmt.Sprintf(
+				"a mount of the node is broken (%s): %s; it is a fault if a pod has it as a hostPath, and the specs of pods are not known", v.Code, v.Reason())})
+		}
+	}
+	return nil
+}

@@ -106,14 +106,31 @@ func TestDeadFileSystemOfAHostPath(t *testing.T) {
 	}
 }
 
-// TestDeadFileSystemOfNoPod: what only the host has, or a process that is in no pod of this kubelet, is its owner's.
+// TestDeadFileSystemOfNoPod: only the host has it, and a process that is in no pod of this kubelet. Without specs it is not judged, as it may be a hostPath of a
+// pod that does not run. With them it is its owner's.
 func TestDeadFileSystemOfNoPod(t *testing.T) {
-	s, _, daemon := unclaimedScene(t)
+	s, host, daemon := unclaimedScene(t)
 	kerneltest.Start(t, "daemon")
-	daemon.Kill()
 	s.runtime.of = &cri.Owner{ContainerID: "c2", Container: "x", PodUID: "other"}
-	if all, survey := s.findings(mountstate.Scope{}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
-		t.Errorf("pod of another kubelet: %+v, %+v", all, survey.Coverage)
+	s.checkOfNode(host, "while it lives", false)
+	daemon.Kill()
+	s.checkOfNode(host, "dead", true)
+	if all, survey := s.findings(mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
+		t.Errorf("for the pod: %+v, %+v", all, survey.Unknown)
+	}
+	s.i.Pods = pods{string(s.pod.UID): s.pod}
+	s.checkOfNode(host, "with specs", false)
+}
+
+// checkOfNode checks that a mount of the node is no fault, and whether it is listed as not judged, also by what was written down.
+func (s *volumeScene) checkOfNode(host, when string, unknown bool) {
+	s.t.Helper()
+	all, survey := s.findings(mountstate.Scope{})
+	for _, places := range [][]mountstate.Place{survey.Unknown.Places, survey.Record().Judge(func(string) *corev1.Pod { return nil }).Unknown.Places} {
+		listed := len(places) == 1 && places[0].Point == host && places[0].Pod.UID == "" && strings.Contains(places[0].Reason, "is broken (DisconnectedFUSE)")
+		if len(all) > 0 || listed != unknown || !unknown && len(places) > 0 {
+			s.t.Errorf("%s: %+v, not judged %+v", when, all, places)
+		}
 	}
 }
 
@@ -131,10 +148,10 @@ func TestHiddenDeadFileSystem(t *testing.T) {
 // TestDeadFileSystemOfTheNode: a container that has the root directory of the node has all of its mounts, and those of other
 // kubelets there.
 func TestDeadFileSystemOfTheNode(t *testing.T) {
-	s, _, daemon := unclaimedScene(t)
+	s, host, daemon := unclaimedScene(t)
 	s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/"}}
 	daemon.Kill()
-	if all, survey := s.findings(mountstate.Scope{}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
-		t.Errorf("%+v, %+v", all, survey.Coverage)
-	}
+	s.checkOfNode(host, "without specs", true)
+	s.i.Pods = pods{string(s.pod.UID): s.pod}
+	s.checkOfNode(host, "with specs", false)
 }
