@@ -6,6 +6,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -74,13 +75,45 @@ func (v *Health) plannedActions(o PlanOptions) []plannedAction {
 	for _, c := range v.Copies {
 		copies = append(copies, c.replaceCopy(o))
 	}
+	kept := v.keptText(copies)
 	if v.isGoing() { // the binds of a volume are not found any more once its own mount is gone
 		all, copies = append(all, copies...), nil
 	}
 	if v.Verdict.Code != "" {
-		all = append(all, v.repairVolume(o)...)
+		own := v.repairVolume(o)
+		for i := range own {
+			if own[i].refusal.Reason == "" {
+				own[i].action.Loss += kept
+			}
+		}
+		all = append(all, own...)
 	}
 	return append(all, copies...)
+}
+
+// keptText names the containers that keep a broken mount of the volume, as the end of a sentence: the container runtime has made one for each, and no unmount
+// on the host reaches it. It is empty if there is none, or if the pod goes. planned are the actions on the copies.
+func (v *Health) keptText(planned []plannedAction) string {
+	if v.isGoing() {
+		return ""
+	}
+	var users []string
+	for i, c := range v.Copies {
+		user := c.Holder.describe()
+		if c.Mount.Namespace.PID != 0 && !c.origin.onHost {
+			user += fmt.Sprintf(" (process %d)", c.Mount.Namespace.PID)
+		}
+		if planned[i].refusal.Reason != "" && (c.origin.onHost || c.origin.runtimeRecord != nil) && !slices.Contains(users, user) {
+			users = append(users, user)
+		}
+	}
+	if len(users) == 0 {
+		return ""
+	}
+	if more := len(users) - maxNamed; more > 0 {
+		users = append(users[:maxNamed], fmt.Sprintf("and %d more", more))
+	}
+	return "; the broken mount stays until they start again in: " + strings.Join(users, ", ")
 }
 
 // repairVolume is about the volume's own mount.

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -72,5 +74,46 @@ func TestPlan(t *testing.T) {
 				t.Errorf("%v, %q, %v; want %v, %q", kinds, refusals, err, c.actions, c.refusals)
 			}
 		})
+	}
+}
+
+// TestPlanNamesUsers: the plan for a volume names the containers that keep its broken mount, with their processes, and each once. A mount that the runtime has not
+// made may go with that of the host.
+func TestPlanNamesUsers(t *testing.T) {
+	t.Parallel()
+	of := func(container string, pid int, replaceable bool, origin copyOrigin) func(v *Health) {
+		return func(v *Health) {
+			c := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: v.Evidence.Answer, Decision: Decision{Replaceable: replaceable, Reason: "a reason"}, origin: origin}
+			c.Mount.Namespace = mountns.Namespace{Inode: 7, PID: pid}
+			c.Holder = Holder{Pod: fault.Pod{Namespace: "shop", Name: "web"}, Container: container}
+			c.judge(nil, nil)
+			v.Copies = append(v.Copies, c)
+		}
+	}
+	recorded, bind := copyOrigin{runtimeRecord: &cri.Mount{ContainerPath: "/data"}}, copyOrigin{onHost: true}
+	const begin = "; the broken mount stays until they start again in: "
+	for name, c := range map[string]struct {
+		copies []func(v *Health)
+		want   string
+	}{
+		"none":                      {nil, ""},
+		"a copy that is replaced":   {[]func(v *Health){of("app", 5, true, recorded)}, ""},
+		"one of two containers":     {[]func(v *Health){of("app", 5, true, recorded), of("side", 6, false, recorded)}, begin + `container "side" of pod shop/web (process 6)`},
+		"two mounts of a container": {[]func(v *Health){of("app", 5, false, recorded), of("app", 5, false, recorded)}, begin + `container "app" of pod shop/web (process 5)`},
+		"a bind of the kubelet":     {[]func(v *Health){of("app", 5, false, bind)}, begin + `container "app" of pod shop/web`},
+		"not made by the runtime":   {[]func(v *Health){of("app", 5, false, copyOrigin{})}, ""},
+	} {
+		v := healthOf(stagedEvidence("/v", errorAnswer(probe.Disconnected, sys.ENOTCONN), aliveAnswer(), aliveAnswer()))
+		for _, add := range c.copies {
+			add(v)
+		}
+		actions, _, err := (&Inspector{}).Plan(t.Context(), v, PlanOptions{})
+		if err != nil || len(actions) == 0 {
+			t.Errorf("%s: %+v, %v", name, actions, err)
+			continue
+		}
+		if want := fault.Known().Entry(fault.DisconnectedFUSE).Loss + c.want; actions[0].Loss != want {
+			t.Errorf("%s: %q, want %q", name, actions[0].Loss, want)
+		}
 	}
 }

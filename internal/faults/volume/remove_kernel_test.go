@@ -7,6 +7,7 @@ package volume_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -173,6 +175,31 @@ func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	}
 	if done, err := s.i.Open()(t.Context(), actions[0]); err != nil || !done.Already {
 		t.Errorf("once more: %+v, %v", done, err)
+	}
+}
+
+// TestPlanNamesTheContainer: a dead mount goes from above a living one, and a container that has the dead one by its runtime keeps that.
+func TestPlanNamesTheContainer(t *testing.T) {
+	s := newDeadMountScene(t, true)
+	s.serve()
+	top := s.serve()
+	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
+	s.runtime.of = &cri.Owner{
+		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
+		Mounts: []cri.Mount{{HostPath: s.at, ContainerPath: "/data"}},
+	}
+	app := s.startProcess(s.at, "/data")
+	top.Kill()
+	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+	s.must(err)
+	if len(survey.Broken()) != 1 {
+		t.Fatalf("broken %+v", survey.Broken())
+	}
+	actions, refusals, err := s.i.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{})
+	s.must(err)
+	want := fmt.Sprintf(`; the broken mount stays until they start again in: container "app" of pod %s/%s (process %d)`, s.pod.Namespace, s.pod.Name, app.PID)
+	if len(actions) != 1 || actions[0].Kind != fault.Unmount || !strings.HasSuffix(actions[0].Loss, want) || !actions[0].Lossless || len(refusals) != 1 {
+		t.Errorf("actions %+v, refusals %q, want the loss to end with %q", actions, refusals, want)
 	}
 }
 
