@@ -17,6 +17,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"path"
 	"strconv"
 	"sync"
 	"time"
@@ -272,4 +273,9 @@ func (n *Node) inPass(ctx context.Context) *Node {
 
 // Elsewhere returns a node of another machine: it gives the paths of that kubelet, and its files may not be read. pods is
 // the directory of the pods.
-func Elsewhere(root, pods string) *Node { return &Node{Layout: Layout{Root: root, podsDir: pods}} }
+func Elsewhere(root, pods string) *Node {
+	if pods != "" {
+		pods = path.Clean(pods)
+	}
+	return &Node{Layout: Layout{Root: root, podsDir: pods}}
+}

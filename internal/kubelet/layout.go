@@ -50,7 +50,21 @@ func (l *Layout) resolve(prefix string) error {
 func (l *Layout) PodsDir() string { return l.podsDir }
 
 // PodDir is the directory of a pod.
-func (l *Layout) PodDir(uid string) string { return path.Join(l.podsDir, uid) }
+func (l *Layout) PodDir(uid string) string {
+	if len(l.podsDir) > 1 && isPathComponent(uid) { // as path.Join has it: the directory is clean
+		return l.podsDir + "/" + uid
+	}
+	return path.Join(l.podsDir, uid)
+}
+
+// belowPods is the way to a path from the directory of the pods. It is called for each mount of a node, and allocates nothing.
+func (l *Layout) belowPods(point string) (way string, ok bool) {
+	rest, ok := strings.CutPrefix(point, l.podsDir)
+	if !ok || len(l.podsDir) < 2 {
+		return "", false
+	}
+	return strings.CutPrefix(rest, "/")
+}
 
 // StagingPoints lists the paths at which a CSI driver may mount a volume for the whole node: by the volume's
 // handle, and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path are left out.
@@ -77,12 +91,12 @@ func (l *Layout) VolumeDir(uid, plugin, volume string) string {
 	if !isPathComponent(uid) || !isPathComponent(escaped) || !isPathComponent(volume) {
 		return ""
 	}
-	return path.Join(l.PodDir(uid), volumesDir, escaped, volume)
+	return l.PodDir(uid) + "/" + volumesDir + "/" + escaped + "/" + volume
 }
 
 // isPathComponent reports whether name can be one component of a path, and no more.
 func isPathComponent(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+	return name != "" && name != "." && name != ".." && strings.IndexByte(name, '/') < 0 && strings.IndexByte(name, 0) < 0
 }
 
 // ParseStaging reports whether a path is one at which a volume is mounted for the whole node: of a CSI driver, or of a plugin of the kubelet.

@@ -30,7 +30,7 @@ func (l *Layout) SubPathPoint(s SubPath) string {
 	if !isPathComponent(s.PodUID) || !isPathComponent(s.Volume) || !isPathComponent(s.Container) || s.Index < 0 {
 		return ""
 	}
-	return path.Join(l.SubPathsDir(s.PodUID), s.Volume, s.Container, strconv.Itoa(s.Index))
+	return l.PodDir(s.PodUID) + "/" + subPathsDir + "/" + s.Volume + "/" + s.Container + "/" + strconv.Itoa(s.Index)
 }
 
 // SubPathsDir is the directory in which the kubelet binds the subPaths of a pod.
@@ -39,18 +39,19 @@ func (l *Layout) SubPathsDir(uid string) string { return path.Join(l.PodDir(uid)
 // ParseSubPath is the reverse of SubPathPoint: it takes a path that lies below this kubelet's root and is built as the
 // kubelet builds it, and no other.
 func (l *Layout) ParseSubPath(point string) (SubPath, bool) {
-	rest, ok := strings.CutPrefix(point, l.podsDir+"/")
-	names := strings.Split(rest, "/")
-	if !ok || len(names) != 5 || names[1] != subPathsDir {
+	rest, below := l.belowPods(point)
+	uid, rest, _ := strings.Cut(rest, "/")
+	rest, inSubPaths := strings.CutPrefix(rest, subPathsDir+"/")
+	volume, rest, _ := strings.Cut(rest, "/")
+	container, number, found := strings.Cut(rest, "/")
+	if !below || !inSubPaths || !found || !isPathComponent(uid) || !isPathComponent(volume) || !isPathComponent(container) {
 		return SubPath{}, false
 	}
-	index, err := strconv.Atoi(names[4])
-	s := SubPath{PodUID: names[0], Volume: names[2], Container: names[3], Index: index}
-	// Only one spelling of a number, and of a path, is accepted.
-	if err != nil || l.SubPathPoint(s) != point {
+	index, err := strconv.Atoi(number)
+	if err != nil || index < 0 || strconv.Itoa(index) != number { // only one spelling of a number is accepted
 		return SubPath{}, false
 	}
-	return s, true
+	return SubPath{PodUID: uid, Volume: volume, Container: container, Index: index}, true
 }
 
 // NodeOfSubPath returns the node, in the caller's own mount namespace, whose directory of pods has point as the place of a

@@ -53,33 +53,46 @@ func (l *Layout) VolumePoint(v Volume) string {
 	case dir != "" && v.Block:
 		return path.Join(l.PodDir(v.PodUID), devicesDir, path.Base(path.Dir(dir)), v.Name)
 	case dir != "" && v.Plugin == CSIPlugin:
-		return path.Join(dir, "mount")
+		return dir + mountOfCSI
 	}
 	return dir
 }
 
+// mountOfCSI is the way to the mount of a CSI volume from its directory.
+const mountOfCSI = "/mount"
+
 // ParseVolume is the reverse of VolumePoint: it takes a path that lies below this kubelet's root and is built as the
 // kubelet builds it, and no other.
 func (l *Layout) ParseVolume(point string) (Volume, bool) {
-	rest, ok := strings.CutPrefix(point, l.podsDir+"/")
-	names := strings.Split(rest, "/")
-	if !ok || len(names) < 4 || names[1] != volumesDir {
-		return Volume{}, false
+	v, way, ok := l.splitVolume(point)
+	if v.Plugin == CSIPlugin {
+		return v, ok && way == mountOfCSI
 	}
-	v := Volume{PodUID: names[0], Plugin: PluginOf(names[2]), Name: names[3]}
-	return v, l.VolumePoint(v) == point
+	return v, ok && way == ""
 }
 
 // ParseInsideVolume returns the volume of a path that lies in the directory of a volume, and is not that itself.
 func (l *Layout) ParseInsideVolume(point string) (Volume, bool) {
-	rest, ok := strings.CutPrefix(point, l.podsDir+"/")
-	names := strings.SplitN(rest, "/", 5)
-	if !ok || len(names) < 5 || names[1] != volumesDir {
-		return Volume{}, false
+	v, way, ok := l.splitVolume(point)
+	if v.Plugin == CSIPlugin {
+		return v, ok && strings.HasPrefix(way, mountOfCSI+"/")
 	}
-	v := Volume{PodUID: names[0], Plugin: PluginOf(names[2]), Name: names[3]}
-	dir := l.VolumePoint(v)
-	return v, dir != "" && strings.HasPrefix(point, dir+"/")
+	return v, ok && way != ""
+}
+
+// splitVolume returns the volume whose directory a path is, or lies in, and the way from there with the slash before it.
+func (l *Layout) splitVolume(point string) (v Volume, way string, ok bool) {
+	rest, below := l.belowPods(point)
+	uid, rest, _ := strings.Cut(rest, "/")
+	rest, inVolumes := strings.CutPrefix(rest, volumesDir+"/")
+	plugin, name, found := strings.Cut(rest, "/")
+	if !below || !inVolumes || !found {
+		return Volume{}, "", false
+	}
+	if end := strings.IndexByte(name, '/'); end >= 0 {
+		name, way = name[:end], name[end:]
+	}
+	return Volume{PodUID: uid, Plugin: PluginOf(plugin), Name: name}, way, isPathComponent(uid) && isPathComponent(plugin) && isPathComponent(name)
 }
 
 // maxPods bounds the directories of pods that are listed.

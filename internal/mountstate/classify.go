@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -46,7 +47,7 @@ func Observe(l *kubelet.Layout, table *mountinfo.Table) (mounts []Mount) {
 		}
 		hidden := top != m.ID
 		mounts = append(mounts, Mount{
-			Point: m.Point, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), FSType: m.FSType, Hidden: hidden,
+			Point: m.Point, Device: strconv.FormatUint(uint64(m.Major), 10) + ":" + strconv.FormatUint(uint64(m.Minor), 10), FSType: m.FSType, Hidden: hidden,
 			Kept: hidden && m.Major != 0 && !isShown(table, m.Major, m.Minor), Deleted: m.Deleted(),
 			// The kernel begins both lists of options with ro or rw (show_mountinfo of fs/proc_namespace.c).
 			ReadOnly: strings.HasPrefix(m.Options, "ro") || m.FSType == "tmpfs" && strings.HasPrefix(m.SuperOptions, "ro"),
@@ -243,7 +244,7 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 	dir, _, _ := strings.Cut(rest, "/")
 	switch dir {
 	case "volume-subpaths":
-		return c.classOfSubPath(of, rest, known)
+		return c.classOfSubPath(of, point, rest, known)
 	case "volumeDevices":
 		if known && !of.block {
 			return Unproven, reasonNoVolume
@@ -254,12 +255,15 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 }
 
 // classOfSubPath is the class of a mount at the place of a subPath bind, or below. rest is the way from the pod's directory.
-func (c *classifier) classOfSubPath(of *podLinks, rest string, known bool) (Class, string) {
+func (c *classifier) classOfSubPath(of *podLinks, point, rest string, known bool) (Class, string) {
 	names := strings.SplitN(rest, "/", 5)
 	if len(names) < 4 {
 		return Unproven, reasonNoPlace
 	}
-	s, ok := c.layout.ParseSubPath(path.Join(c.layout.PodDir(of.pod.UID), strings.Join(names[:4], "/")))
+	if len(names) == 5 {
+		point = strings.TrimSuffix(point, "/"+names[4])
+	}
+	s, ok := c.layout.ParseSubPath(point)
 	volume, has := of.subPaths[subPathPlace{s.Container, s.Index}]
 	switch {
 	case !ok:
