@@ -78,6 +78,9 @@ type readTables struct {
 	table  func() (*mountinfo.Table, error)
 	unique func() map[int]uint64
 	pass   func() *mountns.Pass
+
+	mu      sync.Mutex
+	volumes map[string][]Volume // by UID of the pods that were listed
 }
 
 // ReadOnce returns the node with a mount table that is read once, at its first use. It is for one survey that changes no

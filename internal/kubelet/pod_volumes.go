@@ -29,8 +29,33 @@ func (n *Node) LocalVolumePoint(persistentVolume string) string {
 }
 
 // PodVolumes lists the volumes of a pod for which the kubelet has a directory, or a link for a raw block volume. It is
-// called inside the kubelet's namespace, and calls no file system that may hang.
+// called inside the kubelet's namespace, and calls no file system that may hang. A node that is ReadOnce lists those of a pod
+// once, after its table was read. The caller does not change the list.
 func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
+	if n.readTable() == nil {
+		return n.listVolumes(podUID)
+	}
+	n.tables.mu.Lock()
+	known, listed := n.tables.volumes[podUID]
+	n.tables.mu.Unlock()
+	if listed {
+		return known, nil
+	}
+	all, err := n.listVolumes(podUID)
+	if err != nil {
+		return nil, err
+	}
+	n.tables.mu.Lock()
+	defer n.tables.mu.Unlock()
+	if n.tables.volumes == nil {
+		n.tables.volumes = map[string][]Volume{}
+	}
+	n.tables.volumes[podUID] = all
+	return all, nil
+}
+
+// listVolumes is PodVolumes as the kubelet's directories have them now.
+func (n *Node) listVolumes(podUID string) ([]Volume, error) {
 	kinds, err := listLocal(n.PodDir(podUID))
 	if err != nil {
 		return nil, fmt.Errorf("list volumes of pod with UID %q: %w", podUID, err)

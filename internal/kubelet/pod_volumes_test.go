@@ -53,3 +53,33 @@ func TestPodVolumes(t *testing.T) {
 		t.Errorf("local volume at %q", node.LocalVolumePoint("pv"))
 	}
 }
+
+// TestPodVolumesAreListedOnce by a node that is ReadOnce, and at each call by another one.
+func TestPodVolumesAreListedOnce(t *testing.T) {
+	t.Parallel()
+	n, err := Local(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(plugin string) {
+		if err := os.MkdirAll(filepath.Join(n.PodDir("u"), "volumes", plugin, "v"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(n *Node) int {
+		all, err := n.PodVolumes("u")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	once := n.ReadOnce()
+	add("kubernetes.io~empty-dir")
+	if got := count(once); got != 1 {
+		t.Errorf("%d volumes, want 1", got)
+	}
+	add("kubernetes.io~secret")
+	if first, now, another := count(once), count(once.Live()), count(n.ReadOnce()); first != 1 || now != 2 || another != 2 {
+		t.Errorf("%d volumes once, %d now, %d of another node; want 1, 2 and 2", first, now, another)
+	}
+}

@@ -244,8 +244,15 @@ func TestObserve(t *testing.T) {
 	want := []Mount{
 		disk("/k", "8:2"), hidden(disk("/p/u/a", "8:4")), disk("/p/u/a", "8:5"), hidden(disk("/k/x/y", "8:6")), disk("/k/x", "8:7"),
 	}
-	if diff := cmp.Diff(want, Observe(&kubelet.Elsewhere("/k", "/p").Layout, table)); diff != "" {
+	layout := &kubelet.Elsewhere("/k", "/p").Layout
+	if diff := cmp.Diff(want, Observe(layout, table)); diff != "" {
 		t.Error(diff)
+	}
+	if diff := cmp.Diff(want[1:3], ObservePods(layout, table, map[string]bool{"u": true})); diff != "" {
+		t.Errorf("of a pod: %s", diff)
+	}
+	if got := ObservePods(layout, table, map[string]bool{"a": true, "": true}); len(got) != 0 {
+		t.Errorf("of pods without mounts: %+v", got)
 	}
 }
 

@@ -235,9 +235,10 @@ func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
 			}
 		}
 	}
-	mounts := map[string]pointMounts{}
-	for _, m := range f.Mounts {
-		mounts[m.Point] = mounts[m.Point].with(&m)
+	mounts := make(map[string]pointMounts, len(f.Mounts))
+	for i := range f.Mounts {
+		m := &f.Mounts[i]
+		mounts[m.Point] = mounts[m.Point].with(m)
 	}
 	all, broken := make([]Verdict, len(f.Links)), map[[2]string]bool{}
 	for i := range f.Links {
@@ -258,7 +259,10 @@ func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
 }
 
 // Survey classifies the mounts and evaluates the links. It has each link that is not right among the unknown places, and counts the containers.
-func (f *Facts) Survey(l *kubelet.Layout) (sum Survey) {
+func (f *Facts) Survey(l *kubelet.Layout) Survey { return f.SurveyOf(l, f.Evaluate(l)) }
+
+// SurveyOf is Survey with the verdicts on the links.
+func (f *Facts) SurveyOf(l *kubelet.Layout, verdicts []Verdict) (sum Survey) {
 	sum.Mounts = f.Classify(l)
 	pods := map[string]fault.Pod{}
 	for _, p := range f.Pods {
@@ -272,7 +276,7 @@ func (f *Facts) Survey(l *kubelet.Layout) (sum Survey) {
 	}
 	sum.Coverage.Containers = len(containers)
 	var noted []string
-	for i, v := range f.Evaluate(l) {
+	for i, v := range verdicts {
 		place := Place{Pod: pods[f.Links[i].PodUID], Volume: f.Links[i].Volume, Point: v.Point, Reason: cmp.Or(v.Reason, v.Note)}
 		if v.Note != "" {
 			noted = append(noted, place.String())

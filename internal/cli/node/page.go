@@ -41,7 +41,7 @@ func (s scanPages) reportPage() ui.Page {
 	if commands := s.view.nextCommands(places); len(commands) > 0 {
 		p.Sections = append(p.Sections, ui.Section{Heading: s.language.Word("Next"), Commands: s.typed(commands)})
 	}
-	if len(s.view.report.links) > 0 {
+	if len(s.links()) > 0 {
 		p.Sections = append(p.Sections, s.linksSection())
 	}
 	if gaps := s.view.gapLines(); len(gaps) > 0 {

@@ -45,6 +45,14 @@ func linksOf(l *kubelet.Layout, sum *mountstate.Survey) (links []nodeLink) {
 	return links
 }
 
+// links are the mounts of pods; none if not all faults were looked for.
+func (s scanPages) links() []nodeLink {
+	if s.view.report.links == nil {
+		return nil
+	}
+	return s.view.report.links()
+}
+
 // linkTexts describe a link by the class of its mount.
 var linkTexts = map[mountstate.Class]string{
 	mountstate.Wanted: "no fault found", mountstate.Hidden: "another mount lies on it", mountstate.LeftOver: "left: no pod of this node has it",
@@ -65,7 +73,8 @@ func (s scanPages) linksSection() ui.Section {
 	}
 	section := ui.Section{Heading: s.language.Word("Links"), Table: ui.Table{Columns: []string{"POD", "VOLUME", "MOUNT", "STATE"}}}
 	wrong := 0
-	for _, link := range s.view.report.links {
+	links := s.links()
+	for _, link := range links {
 		m := link.mount
 		pod := cmp.Or(names[m.Pod.UID], scanPod{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name}.shortName())
 		if m.Pod.UID == "" {
@@ -90,7 +99,7 @@ func (s scanPages) linksSection() ui.Section {
 	}
 	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
 	slices.SortStableFunc(section.Table.Rows, func(a, b ui.Row) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Cells[0], b.Cells[0])) })
-	section.Text = []string{fmt.Sprintf("%s of volumes of pods, %d of them at fault", verb.Count(len(s.view.report.links), "mount"), wrong)}
+	section.Text = []string{fmt.Sprintf("%s of volumes of pods, %d of them at fault", verb.Count(len(links), "mount"), wrong)}
 	if more := len(section.Table.Rows) - maxLinks; more > 0 {
 		section.Table.Rows = section.Table.Rows[:maxLinks]
 		section.Text = append(section.Text, fmt.Sprintf("and %d more, none of them worse than these", more))

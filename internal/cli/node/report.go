@@ -28,8 +28,8 @@ type scanReport struct {
 	specs podFile // that were given
 	// unjudged are faults of the scans before, in a watch, that this one could not look for.
 	unjudged []scanFault
-	// links are the mounts of pods, if all faults were looked for.
-	links []nodeLink
+	// links lists the mounts of pods, for a page; nil: not all faults were looked for.
+	links func() []nodeLink
 }
 
 // scanFault is one fault. Pod names and namespaces are empty if they are not known.

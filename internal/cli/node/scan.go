@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -226,7 +227,7 @@ func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, e
 	}
 	r.blind, r.specs, r.Time, r.Node = s.seen.Blind, s.specs, s.seen.Time, s.seen.Node
 	if len(o.only) == 0 && o.pod == "" && !s.looked.Interrupted { // all faults of all pods were looked for
-		r.links = linksOf(&s.node.Layout, &s.sum)
+		r.links = sync.OnceValue(func() []nodeLink { return linksOf(&s.node.Layout, &s.sum) })
 	}
 	return r, nil
 }

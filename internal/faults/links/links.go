@@ -58,15 +58,21 @@ func (i *Inspector) Look(ctx context.Context, s mountstate.Scope) (sum mountstat
 	inScope := func(source mountstate.PodSource) bool {
 		return s.Includes(source.UID, s.Volume) || source.Spec != nil && s.Includes(string(source.Spec.UID), s.Volume)
 	}
-	n, err := i.read(ctx, node, inScope)
+	n, err := i.read(ctx, node, inScope, len(s.PodUIDs) == 0)
 	if err != nil {
 		return sum, fmt.Errorf("look at the links of pods: %w", err)
 	}
-	gap := i.confirm(ctx, n)
+	verdicts := n.facts.Evaluate(&node.Layout)
+	sum = n.facts.SurveyOf(&node.Layout, verdicts)
+	var gap error
+	if doubtful := n.missing(verdicts); len(doubtful) > 0 {
+		gap = i.confirm(ctx, n, doubtful)
+		sum = n.facts.Survey(&node.Layout)
+	}
 	if ctx.Err() != nil {
 		return sum, context.Cause(ctx)
 	}
-	if sum = n.facts.Survey(&node.Layout); len(s.PodUIDs) > 0 {
+	if len(s.PodUIDs) > 0 {
 		sum.Mounts = nil
 	}
 	if gap != nil {
@@ -90,8 +96,9 @@ type reading struct {
 	silent error
 }
 
-// read reads the table, and then the pods: one that came meanwhile wants its mounts.
-func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(mountstate.PodSource) bool) (n *reading, err error) {
+// read reads the table, and then the pods: one that came meanwhile wants its mounts. Without all, it leaves out the mounts of other pods and of
+// the node, which decide nothing about the links of the pods in scope.
+func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(mountstate.PodSource) bool, all bool) (n *reading, err error) {
 	n = &reading{node: node}
 	if n.table, err = node.Mounts(ctx); err != nil {
 		return nil, err
@@ -122,7 +129,16 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 	if i.Runtime != nil && len(n.sources) > 0 {
 		n.silent = n.addContainers(ctx, i.Runtime)
 	}
-	n.facts = &mountstate.Facts{Mounts: mountstate.Observe(&node.Layout, n.table)}
+	n.facts = &mountstate.Facts{}
+	if all {
+		n.facts.Mounts = mountstate.Observe(&node.Layout, n.table)
+	} else {
+		uids := map[string]bool{}
+		for _, s := range n.sources {
+			uids[s.UID] = true
+		}
+		n.facts.Mounts = mountstate.ObservePods(&node.Layout, n.table, uids)
+	}
 	n.facts.Pods, n.facts.Links = mountstate.Desired(&node.Layout, n.sources, time.Now())
 	return n, nil
 }
@@ -239,10 +255,10 @@ type linkName struct {
 	container, point    string
 }
 
-// missing are the links that were not found, with their numbers.
-func (n *reading) missing() map[linkName]int {
+// missing are the links that were not found by the verdicts, with their numbers.
+func (n *reading) missing(verdicts []mountstate.Verdict) map[linkName]int {
 	found := map[linkName]int{}
-	for i, v := range n.facts.Evaluate(&n.node.Layout) {
+	for i, v := range verdicts {
 		if l := n.facts.Links[i]; v.Asks {
 			name := linkName{kind: l.Kind, pod: l.PodUID, plugin: l.Plugin, volume: l.Volume}
 			if l.Mount != nil {
@@ -255,11 +271,7 @@ func (n *reading) missing() map[linkName]int {
 }
 
 // confirm looks again for links that were not found. Those of pods that do not run are left as they are.
-func (i *Inspector) confirm(ctx context.Context, n *reading) error {
-	doubtful := n.missing()
-	if len(doubtful) == 0 {
-		return nil
-	}
+func (i *Inspector) confirm(ctx context.Context, n *reading, doubtful map[linkName]int) error {
 	pods := map[string]bool{}
 	for name := range doubtful {
 		pods[name.pod] = true
@@ -268,11 +280,11 @@ func (i *Inspector) confirm(ctx context.Context, n *reading) error {
 	if err != nil || len(before) == 0 {
 		return err
 	}
-	again, err := i.read(ctx, n.node.Live(), func(s mountstate.PodSource) bool { return before[s.UID] != "" })
+	again, err := i.read(ctx, n.node.Live(), func(s mountstate.PodSource) bool { return before[s.UID] != "" }, false)
 	if err != nil {
 		return err
 	}
-	still := again.missing()
+	still := again.missing(again.facts.Evaluate(&again.node.Layout))
 	clear(pods)
 	for name := range still {
 		pods[name.pod] = true

@@ -126,6 +126,9 @@ func observe(l *kubelet.Layout, ns mountns.Namespace, table *mountinfo.Table) *E
 		if covered[m.ID] || !mountinfo.Within(l.Root, m.Point) && !mountinfo.Within(l.PodsDir(), m.Point) {
 			continue
 		}
+		if below, ok := table.ByID(m.Parent); !ok || below.Point != m.Point {
+			continue // it lies there alone, as most do
+		}
 		layers := layersBelow(table, m)
 		differs := func(o mountinfo.Mount) bool { return o.FSType != m.FSType || o.Source != m.Source || o.Root != m.Root }
 		alike := slices.IndexFunc(layers, differs)

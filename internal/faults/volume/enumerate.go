@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -94,17 +95,22 @@ func hasLostName(place kubelet.Volume, m mountinfo.Mount) bool {
 // listBinds lists the subPath binds on FUSE of pods that are being deleted whose volume is not mounted any more. Each other bind is found with
 // its volume.
 func (e *enumerator) listBinds() (volumes []*Volume) {
-	mounted := map[kubelet.Volume]bool{} // without the plugin
-	for point := range e.host.visibleMounts {
-		if v, ok := e.host.node.ParseVolume(point); ok {
-			mounted[kubelet.Volume{PodUID: v.PodUID, Name: v.Name}] = true
+	mounted := sync.OnceValue(func() map[kubelet.Volume]bool {
+		all := map[kubelet.Volume]bool{} // without the plugin
+		for point := range e.host.visibleMounts {
+			if v, ok := e.host.node.ParseVolume(point); ok {
+				all[kubelet.Volume{PodUID: v.PodUID, Name: v.Name}] = true
+			}
 		}
-	}
+		return all
+	})
 	for point, m := range e.host.visibleMounts {
+		if !strings.HasPrefix(m.FSType, "fuse") {
+			continue
+		}
 		bind, ok := e.host.node.ParseSubPath(point)
 		of := kubelet.Volume{PodUID: bind.PodUID, Name: bind.Volume}
-		if !ok || mounted[of] || !strings.HasPrefix(m.FSType, "fuse") || !e.scope.Includes(of.PodUID, of.Name) ||
-			podinfo.StateOf(e.podByUID(of.PodUID)) != fault.PodDeleting {
+		if !ok || !e.scope.Includes(of.PodUID, of.Name) || podinfo.StateOf(e.podByUID(of.PodUID)) != fault.PodDeleting || mounted()[of] {
 			continue
 		}
 		reason := fmt.Sprintf("the mount of volume %q has gone before the subPath bind of container %q", bind.Volume, bind.Container)

@@ -35,7 +35,7 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 	if err != nil {
 		return nil, err
 	}
-	h := &hostMounts{node: node, namespace: host, table: table, visibleMounts: map[string]mountinfo.Mount{}, shownDevices: map[device]bool{}}
+	h := &hostMounts{node: node, namespace: host, table: table, visibleMounts: make(map[string]mountinfo.Mount, len(table.Mounts())), shownDevices: map[device]bool{}}
 	// The top mount at a point below the kubelet's directories is visible, and the mounts under it are covered. A mount that
 	// covers a directory above is left to the prober, which asks only the mount that is meant.
 	covered := map[int]bool{}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -21,13 +22,16 @@ const maxInside = 64
 // listInside lists the mounts on file systems that may hang which workloads have made inside volumes. Any type can keep a
 // pod from going that is being deleted.
 func (e *enumerator) listInside() (volumes []*Volume) {
-	count := map[string]int{} // by UID of the pod
-	for _, point := range slices.Sorted(maps.Keys(e.host.visibleMounts)) {
-		m := e.host.visibleMounts[point]
+	inside := map[string]kubelet.Volume{}
+	for point, m := range e.host.visibleMounts {
 		place, ok := e.host.node.ParseInsideVolume(point)
-		if !ok || !mountns.MayHang(m.FSType) && podinfo.StateOf(e.podByUID(place.PodUID)) != fault.PodDeleting || !e.scope.Includes(place.PodUID, place.Name) {
-			continue
+		if ok && (mountns.MayHang(m.FSType) || podinfo.StateOf(e.podByUID(place.PodUID)) == fault.PodDeleting) && e.scope.Includes(place.PodUID, place.Name) {
+			inside[point] = place
 		}
+	}
+	count := map[string]int{} // by UID of the pod
+	for _, point := range slices.Sorted(maps.Keys(inside)) {
+		m, place := e.host.visibleMounts[point], inside[point]
 		if count[place.PodUID]++; count[place.PodUID] > maxInside {
 			if count[place.PodUID] == maxInside+1 {
 				e.seen.Unknown.AddGap(fmt.Sprintf("mounts inside volumes of pod %q beyond the first %d", place.PodUID, maxInside),
