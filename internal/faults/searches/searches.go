@@ -153,12 +153,19 @@ var all = []Search{
 		Kind: fault.SearchSources, Description: "sources of hostPath volumes", Entry: "evidence/sources.json", About: "lookups of the sources of volumes",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			lookups := &subpath.Lookups{}
-			sum, err := lookUpSources(ctx, n, func(pod *corev1.Pod) ([]fault.Finding, error) { return lookups.Ask(ctx, n.Kubelet, pod, n.ClaimPaths) })
+			sum, err := lookUpSources(ctx, n, func(pods []*corev1.Pod) ([]fault.Finding, error) {
+				return lookups.Ask(ctx, n.Kubelet, pods, n.ClaimPaths)
+			})
 			sum.Evidence = func() any { return lookups }
 			return sum, err
 		},
 		read: read(func(ctx context.Context, n Node, e *subpath.Lookups) (mountstate.Survey, error) {
-			return lookUpSources(ctx, n, func(pod *corev1.Pod) ([]fault.Finding, error) { return e.Judge(n.Kubelet, pod), nil })
+			return lookUpSources(ctx, n, func(pods []*corev1.Pod) (found []fault.Finding, err error) {
+				for _, pod := range pods {
+					found = append(found, e.Judge(n.Kubelet, pod)...)
+				}
+				return found, nil
+			})
 		}),
 	},
 	{
@@ -284,7 +291,7 @@ const maxSourceContainers = 64
 
 // lookUpSources looks for the sources that containers which are not started mount and cannot get, or have the wrong
 // content. Only the specs of pods say which those are.
-func lookUpSources(ctx context.Context, n Node, lookUp func(*corev1.Pod) ([]fault.Finding, error)) (sum mountstate.Survey, err error) {
+func lookUpSources(ctx context.Context, n Node, lookUp func([]*corev1.Pod) ([]fault.Finding, error)) (sum mountstate.Survey, err error) {
 	uids, err := n.PodUIDs(ctx)
 	if err != nil || n.Specs == nil {
 		return sum, err
@@ -295,17 +302,15 @@ func lookUpSources(ctx context.Context, n Node, lookUp func(*corev1.Pod) ([]faul
 	}
 	here := slices.DeleteFunc(n.Specs.Listed(), func(pod *corev1.Pod) bool { return !onNode[string(pod.UID)] })
 	slices.SortFunc(here, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	var pods []*corev1.Pod
 	for _, pod := range here {
 		if many := len(podinfo.ContainerNames(pod)); many > maxSourceContainers {
 			sum.Unknown.AddGap("sources of the volumes of pod "+pod.Namespace+"/"+pod.Name,
 				fmt.Sprintf("it has %d containers, and at most %d are looked at", many, maxSourceContainers))
 			continue
 		}
-		found, err := lookUp(pod)
-		if err != nil {
-			return sum, err
-		}
-		sum.Findings = append(sum.Findings, found...)
+		pods = append(pods, pod)
 	}
-	return sum, nil
+	sum.Findings, err = lookUp(pods)
+	return sum, err
 }

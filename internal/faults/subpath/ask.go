@@ -79,13 +79,16 @@ func (q questions) askIn(ctx context.Context, table *mountinfo.Table, podOf func
 		return nil, err
 	}
 	if points == nil {
-		points = mountPoints(table.Under(node.PodsDir()))
+		points = bindPoints(node, table)
 	}
 	found = Answers{}
 	for _, point := range points {
 		place, ok := node.ParseSubPath(point)
+		if !ok {
+			continue
+		}
 		bound, there := table.Top(point)
-		if !ok || !there || isLocalType(bound.FSType) {
+		if !there || isLocalType(bound.FSType) {
 			continue
 		}
 		var pod *corev1.Pod

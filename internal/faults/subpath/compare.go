@@ -42,7 +42,7 @@ func (s target) compareWithNow(state mount.State) comparison {
 	if err != nil {
 		return comparison{}
 	}
-	defer volume.dir.Close()
+	defer volume.close()
 	name := s.nameInVolume(volume, state)
 	if name == "" || !volume.isLocalTo(bound, state) {
 		return comparison{}
@@ -99,6 +99,9 @@ func (s target) withoutSpecDoubt(c comparison) comparison {
 
 // boundRoot is the file that is the root of the mount st. ok is false if that is no longer the one at its point.
 func (s target) boundRoot(state mount.State) (sys.Stat, bool) {
+	if s.root != nil {
+		return *s.root, true
+	}
 	fd, err := s.node.View().Lookup(state.Point)
 	if err != nil {
 		return sys.Stat{}, false

@@ -80,8 +80,9 @@ func Inspect(ctx context.Context, node *kubelet.Node, from Sources, pod *corev1.
 	habits := node.Habits()
 	table, err := node.Mounts(ctx)
 	if err == nil {
-		points := mountPoints(table.Under(node.SubPathsDir(string(pod.UID))))
-		asked, err = questions{prober: from.Prober, node: node}.askIn(ctx, table, func(string) *corev1.Pod { return pod }, points)
+		if points := mountPoints(table.Under(node.SubPathsDir(string(pod.UID)))); len(points) > 0 {
+			asked, err = questions{prober: from.Prober, node: node}.askIn(ctx, table, func(string) *corev1.Pod { return pod }, points)
+		}
 	}
 	if err == nil {
 		err = node.Do(ctx, func() (err error) {

@@ -29,7 +29,7 @@ func Parent(node *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, nam
 	if err != nil {
 		return nil, "", err
 	}
-	defer volume.dir.Close()
+	defer volume.close()
 	if !volume.isLocal() {
 		return nil, "", errNoVolume
 	}

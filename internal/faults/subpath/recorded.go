@@ -121,24 +121,39 @@ func (l *Lookups) makeMaps() {
 	}
 }
 
-// Ask is BadSources of all containers of a pod that writes down the answers of the node.
-func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, claims ClaimPaths) ([]fault.Finding, error) {
-	return l.ask(ctx, podSources{node: node, pod: pod}, claims)
+// Ask is BadSources of all containers of pods that writes down the answers of the node. It enters the kubelet's namespace once for all pods.
+func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pods []*corev1.Pod, claims ClaimPaths) ([]fault.Finding, error) {
+	all := make([]podSources, len(pods))
+	for i, pod := range pods {
+		all[i] = podSources{node: node, pod: pod}
+	}
+	return l.ask(ctx, node, all, claims)
 }
 
 // ask asks the node in the kubelet's namespace.
-func (l *Lookups) ask(ctx context.Context, p podSources, claims ClaimPaths) (found []fault.Finding, err error) {
-	names := p.containers()
-	if len(names) == 0 {
+func (l *Lookups) ask(ctx context.Context, node *kubelet.Node, all []podSources, claims ClaimPaths) (found []fault.Finding, err error) {
+	containers, count := make([][]string, len(all)), 0
+	for i := range all {
+		if containers[i] = all[i].containers(); len(containers[i]) > 0 {
+			all[i].readClaims(ctx, claims, containers[i])
+			count++
+		}
+	}
+	if count == 0 {
 		return nil, nil
 	}
 	l.makeMaps()
-	p.readClaims(ctx, claims, names)
-	err = p.node.Do(ctx, func() error {
-		for _, name := range names {
-			found = append(found, p.find(nodePathLookup{l, p.node.View()}, name)...)
+	err = node.Do(ctx, func() error {
+		paths := nodePathLookup{l, node.View()}
+		for i, p := range all {
+			for _, name := range containers[i] {
+				found = append(found, p.find(paths, name)...)
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 		}
-		return ctx.Err()
+		return nil
 	})
 	return found, err
 }

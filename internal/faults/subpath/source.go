@@ -27,7 +27,7 @@ import (
 // source that a start makes counts only once it should be there: a container that waits for its image has no fault yet. A
 // pod that is over, or goes, has none. If claims is nil, no path of a claim is known to be the pod's.
 func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string, claims ClaimPaths) ([]fault.Finding, error) {
-	return new(Lookups).ask(ctx, podSources{node: node, pod: pod, container: container}, claims)
+	return new(Lookups).ask(ctx, node, []podSources{{node: node, pod: pod, container: container}}, claims)
 }
 
 // HasSources reports whether BadSources has anything to look at: a container that is not started, or one that mounts a volume
@@ -179,7 +179,7 @@ func (s target) subPathMissing(name string) bool {
 	if err != nil {
 		return false
 	}
-	defer volume.dir.Close()
+	defer volume.close()
 	if !volume.isLocal() {
 		return false
 	}

@@ -44,10 +44,13 @@ func Scan(ctx context.Context, node *kubelet.Node, from Sources, podOf func(uid 
 	if err != nil {
 		return nil, fmt.Errorf("sweep subPath binds of %s: %w", node, err)
 	}
-	asked, err := questions{prober: from.Prober, node: node}.askIn(ctx, table, podOf, nil)
+	points := bindPoints(node, table)
+	asked, err := questions{prober: from.Prober, node: node}.askIn(ctx, table, podOf, points)
 	if err == nil {
 		err = node.Do(ctx, func() error {
-			return survey.inspectAll(ctx, node, knowledge{table, podOf, asked, map[podVolume]openedVolume{}})
+			volumes := &surveyVolumes{found: map[podVolume]openedVolume{}}
+			defer volumes.close()
+			return survey.inspectAll(ctx, node, points, knowledge{table, podOf, asked, volumes})
 		})
 	}
 	if err != nil {
@@ -87,12 +90,25 @@ type knowledge struct {
 	table *mountinfo.Table
 	podOf func(uid string) *corev1.Pod // may be nil
 	asked Answers
-	// volumes are those that were found.
-	volumes map[podVolume]openedVolume
+	// volumes are those that were opened or found.
+	volumes *surveyVolumes
+}
+
+// bindPoints lists the places of subPath binds where mounts are, each once, in the order of the table.
+func bindPoints(node *kubelet.Node, table *mountinfo.Table) []string {
+	points, seen := []string{}, map[string]bool{}
+	mounts := table.Mounts()
+	for i := range mounts {
+		if _, ok := node.ParseSubPath(mounts[i].Point); ok && !seen[mounts[i].Point] {
+			seen[mounts[i].Point] = true
+			points = append(points, mounts[i].Point)
+		}
+	}
+	return points
 }
 
 // inspectAll runs inside the namespace.
-func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, known knowledge) error {
+func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, points []string, known knowledge) error {
 	ns, err := mountns.Self()
 	if err != nil {
 		return err
@@ -101,7 +117,7 @@ func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, known knowl
 	if s.Coverage.Pods, err = countDirs(node.PodsDir()); err != nil {
 		return err
 	}
-	for _, point := range mountPoints(known.table.Under(node.PodsDir())) {
+	for _, point := range points {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string, asked Answer
 
 // inspect is InspectBind of the target at point.
 func (s target) inspect(point string) (bind Bind, there bool, err error) {
-	st, err := mount.InspectIn(point, s.node.TableInside)
+	st, root, err := mount.InspectRoot(point, s.node.TableInside)
 	switch {
 	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, sys.ENOENT):
 		return bind, false, nil
@@ -48,6 +48,7 @@ func (s target) inspect(point string) (bind Bind, there bool, err error) {
 	case err != nil:
 		return bind, false, err
 	}
+	s.root = &root
 	return s.judgeState(st), true, nil
 }
 
@@ -58,8 +59,10 @@ type target struct {
 	place    kubelet.SubPath
 	expected podinfo.SubPathMount
 	answers  *answers // of its file system; nil: it was not asked
-	// volumes are those that were found for the binds of one survey; nil: none is kept.
-	volumes map[podVolume]openedVolume
+	// root is the root of the mount that is judged, as it was inspected; nil: it is looked up.
+	root *sys.Stat
+	// volumes are those of the binds of one survey; nil: none is kept.
+	volumes *surveyVolumes
 }
 
 // targetAt finds the target at point.
@@ -183,7 +186,7 @@ func openReplacement(node *kubelet.Node, pod *corev1.Pod, state mount.State) *sy
 	if err != nil {
 		return nil
 	}
-	defer volume.dir.Close()
+	defer volume.close()
 	name := target.nameInVolume(volume, state)
 	if name == "" {
 		return nil

@@ -26,13 +26,58 @@ type openedVolume struct {
 	plugin string
 	// state is its state. It may be the root of a mount.
 	state sys.Stat
+	// kept is whether a survey closes the directory.
+	kept bool
+}
+
+// close closes the directory of a volume that was opened for one bind.
+func (v openedVolume) close() {
+	if !v.kept {
+		v.dir.Close()
+	}
+}
+
+// surveyVolumes are the volumes of one survey. In the mount table, the binds of a volume lie side by side: the last volume stays open for them.
+type surveyVolumes struct {
+	found map[podVolume]openedVolume // those that were searched for, without descriptors
+	key   podVolume
+	last  openedVolume
+}
+
+// open opens the volume of a target, or gives the last one.
+func (k *surveyVolumes) open(s target) (openedVolume, error) {
+	key := podVolume{s.place.PodUID, s.place.Volume, s.expected.Volume.Name}
+	if k.last.dir != nil && k.key == key {
+		return k.last, nil
+	}
+	k.close()
+	volume, err := s.openNow()
+	if err == nil {
+		volume.kept = true
+		k.key, k.last = key, volume
+	}
+	return volume, err
+}
+
+// close closes the last volume.
+func (k *surveyVolumes) close() {
+	k.last.dir.Close()
+	k.last = openedVolume{}
 }
 
 var errNoVolume = errors.New("directory of volume not known")
 
 // openVolume opens the directory that the subPath is in: as the pod's spec or, if that does not name it, as the
-// kubelet's directories have it.
-func (s target) openVolume() (volume openedVolume, err error) {
+// kubelet's directories have it. The caller calls its method close.
+func (s target) openVolume() (openedVolume, error) {
+	if s.volumes != nil {
+		return s.volumes.open(s)
+	}
+	return s.openNow()
+}
+
+// openNow is openVolume without those of a survey.
+func (s target) openNow() (volume openedVolume, err error) {
 	volume.view = s.node.View()
 	switch {
 	case s.expected.Volume.HostPath != nil:
@@ -59,21 +104,24 @@ func (s target) openVolume() (volume openedVolume, err error) {
 	return volume, nil
 }
 
-// podVolume names a volume of a pod by the kubelet's name of it.
-type podVolume struct{ podUID, volume string }
+// podVolume names a volume of a pod by the kubelet's name of it, and by that in the pod's spec.
+type podVolume struct{ podUID, volume, specName string }
 
 // searchVolume opens the volume that findVolume finds. A survey finds that of several binds once.
 func (s target) searchVolume() (openedVolume, error) {
-	name := podVolume{s.place.PodUID, s.place.Volume}
-	if volume, ok := s.volumes[name]; ok {
+	if s.volumes == nil {
+		return s.findVolume()
+	}
+	name := podVolume{podUID: s.place.PodUID, volume: s.place.Volume}
+	if volume, ok := s.volumes.found[name]; ok {
 		var err error
 		if volume.dir, err = volume.view.Lookup(volume.path); err == nil {
 			return volume, nil
 		}
 	}
 	volume, err := s.findVolume()
-	if err == nil && s.volumes != nil {
-		s.volumes[name] = openedVolume{view: volume.view, plugin: volume.plugin, path: volume.path}
+	if err == nil {
+		s.volumes.found[name] = openedVolume{view: volume.view, plugin: volume.plugin, path: volume.path}
 	}
 	return volume, err
 }

@@ -110,18 +110,29 @@ func Inspect(point string) (State, error) { return InspectIn(point, readOwnTable
 // InspectIn is Inspect with the mount table of that namespace. Only kernels before 6.8 need it, and Inspect reads it
 // each time there. A mount that the table does not have yet is ErrNotMounted.
 func InspectIn(point string, table func() (*mountinfo.Table, error)) (State, error) {
+	state, _, err := InspectRoot(point, table)
+	return state, err
+}
+
+// InspectRoot is InspectIn with the root of the mount as its own file system numbers it: the device of a State is that of the mount
+// table, and some file systems show another one for their files.
+func InspectRoot(point string, table func() (*mountinfo.Table, error)) (State, sys.Stat, error) {
 	source := chooseMountSource()
 	if _, ok := source.(tableSource); ok {
 		source = tableSource{table}
 	}
 	fd, err := mountns.Lookup(0, point)
 	if err != nil {
-		return State{}, &Error{Op: "look up", Target: point, Err: err}
+		return State{}, sys.Stat{}, &Error{Op: "look up", Target: point, Err: err}
 	}
 	defer fd.Close()
-	st, err := source.identify(fd, point)
-	if err != nil {
-		return State{}, &Error{Op: "inspect", Target: point, Err: err}
+	state, err := source.identify(fd, point)
+	var root sys.Stat
+	if err == nil {
+		root, err = fd.Stat(sys.StatType | sys.StatIno)
 	}
-	return st, nil
+	if err != nil {
+		return State{}, sys.Stat{}, &Error{Op: "inspect", Target: point, Err: err}
+	}
+	return state, root, nil
 }

@@ -311,6 +311,15 @@ func (f *FD) FDMountID() (int, error) {
 	return strconv.Atoi(value)
 }
 
+// mountID is the mount ID of an open file: by statx, or by FDMountID, which takes ten times as long.
+func (f *FD) mountID() (int, error) {
+	stat, err := f.Stat(StatMountID)
+	if err == nil && stat.Has(StatMountID) {
+		return int(stat.MountID), nil
+	}
+	return f.FDMountID()
+}
+
 // FDInfo reads a field of the kernel's text about an open descriptor, "123/fdinfo/4" below the process' own /proc
 // (proc_pid_fdinfo(5)); empty if there is no such field.
 func FDInfo(name, field string) (value string, err error) {

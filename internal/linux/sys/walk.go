@@ -133,7 +133,7 @@ func (s *walkState) begin(name string) error {
 	}
 	s.dirs = []*FD{top}
 	if s.OneMount {
-		s.mount, err = top.FDMountID()
+		s.mount, err = top.mountID()
 	}
 	if err == nil && s.Check != nil {
 		err = s.Check("/", top)
@@ -212,7 +212,7 @@ func (s *walkState) step(name, rest string) (string, error) {
 // examine makes sure that a file of the last directory may get requests, and returns its type.
 func (s *walkState) examine(name string, fd *FD) (Stat, error) {
 	if s.OneMount {
-		mount, err := fd.FDMountID()
+		mount, err := fd.mountID()
 		if err == nil && mount != s.mount {
 			err = unix.EXDEV
 		}
