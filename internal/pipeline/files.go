@@ -30,6 +30,16 @@ const (
 type files struct {
 	root *os.Root
 	base string
+	// volatile is whether they need not be on the disk.
+	volatile bool
+}
+
+// sync waits until a file or directory is on the disk.
+func (f *files) sync(file *os.File) error {
+	if f.volatile {
+		return nil
+	}
+	return file.Sync()
 }
 
 func openFiles(dataRoot string) (*files, error) {
@@ -103,7 +113,7 @@ func (f *files) write(name, content string) error {
 		return err
 	}
 	_, err = io.WriteString(file, content)
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+	if err = errors.Join(err, f.sync(file), file.Close()); err == nil {
 		err = f.root.Rename(part, name)
 	}
 	if err != nil {
@@ -114,7 +124,7 @@ func (f *files) write(name, content string) error {
 		return err
 	}
 	defer dir.Close()
-	return dir.Sync()
+	return f.sync(dir)
 }
 
 // load reads back a file that save has written.

@@ -34,16 +34,17 @@ func otherFormat(version int) error {
 }
 
 type journal struct {
-	file *os.File
-	hook func(before bool, r record)
-	seq  int
-	size int64
-	over bool // whether the run has ended
+	files *files
+	file  *os.File
+	hook  func(before bool, r record)
+	seq   int
+	size  int64
+	over  bool // whether the run has ended
 }
 
 // openJournal opens or creates the journal of a job and reads its records.
 func (r *Runner) openJournal(job job) (*journal, map[int32]*state, error) {
-	j := &journal{hook: r.hook}
+	j := &journal{files: r.files, hook: r.hook}
 	var storage []string
 	for _, op := range job.Operations {
 		if op.Storage != "" && !slices.Contains(storage, op.Storage) {
@@ -191,7 +192,7 @@ func (j *journal) announce(r record) error {
 	if err := j.write(r); err != nil {
 		return err
 	}
-	if err := j.file.Sync(); err != nil {
+	if err := j.files.sync(j.file); err != nil {
 		return &fatal{fmt.Errorf("syncing journal: %w", err)}
 	}
 	return nil

@@ -4,6 +4,7 @@
 package pipeline
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -244,5 +245,23 @@ func TestSummary(t *testing.T) {
 				t.Errorf("outcome %q, want %q", d.Status.Outcome, want)
 			}
 		})
+	}
+}
+
+// TestVolatileFiles: without files on the disk a plan is the same, and none is carried out.
+func TestVolatileFiles(t *testing.T) {
+	t.Parallel()
+	plans := map[bool]*v1.Plan{}
+	for _, volatile := range []bool{false, true} {
+		w := newWorld(t)
+		w.options = func(o *Options) { o.Volatile = volatile }
+		plans[volatile] = w.run(t, planOnly()).Status.Plan
+		_, err := w.start(t).Run(t.Context(), diagnosis())
+		if errors.Is(err, errVolatile) != volatile || (len(w.kernel.effects) > 0) == volatile {
+			t.Errorf("volatile %v: a repair ends with %v, effects %v", volatile, err, w.kernel.effects)
+		}
+	}
+	if diff := cmp.Diff(plans[false], plans[true]); diff != "" || plans[true] == nil {
+		t.Errorf("plans (-on the disk +volatile):\n%s", diff)
 	}
 }

@@ -25,6 +25,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrGone is the error of Store.Save, wrapped, if the Diagnosis no longer exists or has another UID.
 	ErrGone = errors.New("diagnosis is gone")
+	// errVolatile refuses a run whose journal would not outlive a crash.
+	errVolatile = errors.New("only a plan may be made without a journal on the disk")
 	// ErrDeleted is the cause with which the context of Run is cancelled when the Diagnosis was deleted.
 	ErrDeleted = errors.New("diagnosis was deleted")
 )
@@ -87,6 +89,9 @@ type Options struct {
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// Gate can hold repairs. Nil: nothing is held.
 	Gate repair.Gate
+	// Volatile is for a DataRoot that is removed when the run is over: the Runner does not wait until its files are on the disk. Then it
+	// makes plans alone, and carries out none.
+	Volatile bool
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration
 }
@@ -115,6 +120,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.volatile = o.Volatile
 	return &Runner{Options: o, files: f, calls: repair.NewCalls(), hook: crashHook}, nil
 }
 
@@ -154,6 +160,9 @@ func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error
 	d = d.DeepCopy()
 	if d.Ended() || d.Spec.Mode == v1.ModeRecord {
 		return d, nil
+	}
+	if r.Volatile && d.Spec.Mode != v1.ModePlan {
+		return d, fmt.Errorf("running Diagnosis: %w", errVolatile)
 	}
 	x := &execution{runner: r, d: d, status: &statusWriter{store: r.Store, d: d, stored: d.Status.DeepCopy()}}
 	report, err := x.steps(ctx)

@@ -208,7 +208,7 @@ func (e *localEngine) planDiagnosis(
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec.Mode, spec.PlanHash = v1.ModePlan, ""
-	d, err = e.runDiagnosis(ctx, spec, pipeline.Options{DataRoot: dir, Observer: o})
+	d, err = e.runDiagnosis(ctx, spec, pipeline.Options{DataRoot: dir, Volatile: true, Observer: o})
 	if err == nil && d.Status.Outcome == v1.OutcomePlanned {
 		planned, err = pipeline.Planned(dir, string(d.UID))
 	}

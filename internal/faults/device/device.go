@@ -196,7 +196,11 @@ func (i *Inspector) findAbandoned(ctx context.Context) (found abandonedDevices, 
 		return abandonedDevices{}, err
 	}
 	wanted := func(m mountns.Mount) bool { return found.inspection.mayKeep(ctx, m) }
-	if found.reports, found.survey, err = i.Finder.FindAbandoned(ctx, found.inspection.host, wanted); err != nil {
+	finder := *i.Finder
+	if finder.Pass == nil { // else the mounts of the kubelet's namespace would be read a second time
+		finder.Pass = found.inspection.node.Pass()
+	}
+	if found.reports, found.survey, err = finder.FindAbandoned(ctx, found.inspection.host, wanted); err != nil {
 		return abandonedDevices{}, err
 	}
 	for _, report := range found.reports {

@@ -48,7 +48,7 @@ func parseLoop(plugins, file string) *LeftLoop {
 
 // addLeftLoops adds the loop devices of pods that are no more.
 func (n *inspection) addLeftLoops(ctx context.Context, found *abandonedDevices) error {
-	all, err := n.inspector.Finder.Sys.All()
+	all, err := n.inspector.Finder.Sys.LoopsOver(func(file string) bool { return parseLoop(n.node.PluginsDir(), file) != nil })
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -305,5 +306,30 @@ func TestBackingOfOthers(t *testing.T) {
 	s = recordedSys(t, "node.tree")
 	if _, err := s.Backing(findDevice(t, s, "rbd3")); err == nil || errors.Is(err, ErrNotAttached) {
 		t.Errorf("krbd device: %v", err)
+	}
+}
+
+// TestLoopsOver: of all devices only those are read that are loop devices over wanted files.
+func TestLoopsOver(t *testing.T) {
+	t.Parallel()
+	s := layOut(t, `
+sys/class/block/loop0/dev = 7:0
+sys/class/block/loop0/loop/backing_file = /k/a
+sys/class/block/loop1/dev = 7:1
+sys/class/block/loop1/loop/backing_file = /srv/b
+sys/class/block/loop2/dev = 7:2
+sys/class/block/loop3/loop/backing_file = /k/gone
+sys/class/block/nameless/dev = none
+`)
+	var asked []string
+	got, err := s.LoopsOver(func(file string) bool {
+		asked = append(asked, file)
+		return strings.HasPrefix(file, "/k/")
+	})
+	if err != nil || len(got) != 1 || got[0].Name != "loop0" || got[0].Kind != Loop || !slices.Equal(asked, []string{"/k/a", "/srv/b", "/k/gone"}) {
+		t.Errorf("%+v, %v, asked about %q", got, err, asked)
+	}
+	if _, err := (Sys{Root: t.TempDir()}).LoopsOver(func(string) bool { return true }); err == nil {
+		t.Error("a machine whose devices cannot be listed has none")
 	}
 }

@@ -70,6 +70,30 @@ func (s Sys) All() ([]Device, error) {
 	return devices, nil
 }
 
+// LoopsOver lists the loop devices over files whose paths are wanted, as the kernel shows them, in the order of All. It reads nothing of all
+// other devices. A device that goes meanwhile is left out.
+func (s Sys) LoopsOver(wanted func(file string) bool) ([]Device, error) {
+	entries, err := os.ReadDir(s.newSysfs().pathAt("sys/class/block"))
+	if err != nil {
+		return nil, fmt.Errorf("list block devices: %w", err)
+	}
+	var devices []Device
+	for _, e := range entries {
+		file, err := s.newSysfs().readAttribute(e.Name(), "loop/backing_file")
+		if err != nil || !wanted(file) { // no loop device, or no file behind it
+			continue
+		}
+		device, err := s.newSysfs().readDevice(e.Name())
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, fmt.Errorf("list block devices: %w", err)
+		}
+		if err == nil && device.Kind == Loop && device.Parent == "" {
+			devices = append(devices, device)
+		}
+	}
+	return devices, nil
+}
+
 // byPath finds the device whose node path leads to.
 func (s sysfs) byPath(name string) (Device, error) {
 	// Absolute links are meant from the root. Links of /proc are no paths; no device is there.
