@@ -4,7 +4,6 @@
 package kubelog
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -23,7 +22,7 @@ type wording struct {
 	// mounts is set if the text must be about making a mount, or a container with one.
 	mounts bool
 	// like must match, and unlike must not. Both may be nil.
-	like, unlike *regexp.Regexp
+	like, unlike *pattern
 }
 
 // codes lists the faults whose wordings a text has, in order. A wording is no proof.
@@ -33,7 +32,7 @@ func codes(text string) (found []fault.Code) {
 	for _, w := range wordings {
 		lacks := func(phrases []string) bool { return !hasAny(plain, phrases) }
 		if (mounts || !w.mounts) && !slices.ContainsFunc(w.all, lacks) && !hasAny(plain, w.none) &&
-			(w.like == nil || w.like.MatchString(plain)) && (w.unlike == nil || !w.unlike.MatchString(plain)) {
+			(w.like == nil || w.like.matches(plain)) && (w.unlike == nil || !w.unlike.matches(plain)) {
 			found = append(found, w.code)
 		}
 	}
@@ -45,7 +44,7 @@ func codes(text string) (found []fault.Code) {
 func hints(text string) (found []string) {
 	plain := simplify(text)
 	for _, r := range remarks {
-		if hasAny(plain, r.phrases) && !hasAny(plain, r.none) && r.like.MatchString(plain) {
+		if hasAny(plain, r.phrases) && !hasAny(plain, r.none) && r.like.matches(plain) {
 			found = append(found, r.hint)
 		}
 	}

@@ -4,7 +4,6 @@
 package kubelog
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -52,13 +51,13 @@ func Mentions(text string) Found {
 		if !hasAny(text, named.phrases) {
 			continue
 		}
-		for _, m := range named.pattern.FindAllStringSubmatch(text, -1) {
+		for _, m := range named.pattern.groups(text) {
 			keep(&f.Devices, named.dir+strings.ReplaceAll(strings.TrimRight(m[1], ":."), "!", "/")) // as sysfs writes a slash
 		}
 	}
 	collect(&f.PersistentVolumes, text, persistentVolumes)
-	collect(&f.Volumes, text, []*regexp.Regexp{uniqueName})
-	for _, m := range podUID.FindAllStringSubmatch(text, -1) {
+	collect(&f.Volumes, text, []*pattern{uniqueName})
+	for _, m := range podUID.groups(text) {
 		keep(&f.PodUIDs, strings.ReplaceAll(m[1], "_", "-")) // as it is in the names of systemd's slices
 	}
 	return f
@@ -68,7 +67,7 @@ func Mentions(text string) Found {
 type deviceName struct {
 	dir     string
 	phrases []string
-	pattern *regexp.Regexp
+	pattern *pattern
 }
 
 // Characters that end a word, for a set of characters of a regular expression.
@@ -79,28 +78,28 @@ const uuid = `[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-
 var (
 	// deviceNames are the forms in which programs and the kernel name a device without its directory. A journal's name ends in an inode.
 	deviceNames = []deviceName{
-		{"/dev/mapper/", []string{"remove ioctl on ", "remove open device "}, regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)},
-		{"/dev/mapper/", []string{" in use"}, regexp.MustCompile(`(?:^|[` + ends + `])([^` + ends + `/]+): (?:mapped device is still|map) in use`)},
-		{"/dev/mapper/", []string{" is still in use"}, regexp.MustCompile(`\bDevice "?([^` + ends + `/]+)"? is still in use`)},
-		{"/dev/", []string{"Logical volume "}, regexp.MustCompile(`Logical volume "?([^` + ends + `/]+/[^` + ends + `/]+)"? (?:is |contains |in )`)},
-		{"/dev/", []string{"-fs ", "XFS ", "BTRFS"}, regexp.MustCompile(`(?:EXT[234]-fs|F2FS-fs|XFS|BTRFS)[a-z: ]{0,12}\((?:device )?([a-z][\w!.-]*)`)},
-		{"/dev/", []string{"journal ", "flushing file data on "}, regexp.MustCompile(`(?:journal on device|journal superblock for|flushing file data on) (dm-\d+|[a-z][\w!.]*)`)},
-		{"/dev/", []string{" error"}, regexp.MustCompile(`(?:I/O error on dev(?:ice)?|error, dev|write due to I/O error on) ([a-z][^` + ends + `/]*)`)},
+		{"/dev/mapper/", []string{"remove ioctl on ", "remove open device "}, newPattern(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)},
+		{"/dev/mapper/", []string{" in use"}, newPattern(`(?:^|[` + ends + `])([^` + ends + `/]+): (?:mapped device is still|map) in use`)},
+		{"/dev/mapper/", []string{" is still in use"}, newPattern(`\bDevice "?([^` + ends + `/]+)"? is still in use`)},
+		{"/dev/", []string{"Logical volume "}, newPattern(`Logical volume "?([^` + ends + `/]+/[^` + ends + `/]+)"? (?:is |contains |in )`)},
+		{"/dev/", []string{"-fs ", "XFS ", "BTRFS"}, newPattern(`(?:EXT[234]-fs|F2FS-fs|XFS|BTRFS)[a-z: ]{0,12}\((?:device )?([a-z][\w!.-]*)`)},
+		{"/dev/", []string{"journal ", "flushing file data on "}, newPattern(`(?:journal on device|journal superblock for|flushing file data on) (dm-\d+|[a-z][\w!.]*)`)},
+		{"/dev/", []string{" error"}, newPattern(`(?:I/O error on dev(?:ice)?|error, dev|write due to I/O error on) ([a-z][^` + ends + `/]*)`)},
 	}
 	// uniqueName begins where a word does, and so is no part of a path. {volumeName:...} is how the kubelet prints it, too.
-	uniqueName = regexp.MustCompile(`(?:^|[` + ends + `]|volumeName:)(kubernetes\.io/[a-z0-9-]+/[^` + ends + `]+)`)
+	uniqueName = newPattern(`(?:^|[` + ends + `]|volumeName:)(kubernetes\.io/[a-z0-9-]+/[^` + ends + `]+)`)
 	// podUID is the UID of the API server, or the hash that a kubelet gives to a pod from a file. In {... podName:...} the
 	// kubelet prints the UID.
-	podUID = regexp.MustCompile(`(?:/pods/|/pod|-pod|podName:|[pP]od "{0,2}|[pP]od-?U[iI][dD]["':= ]{1,4}|\bUID["':= ]{1,4})` +
+	podUID = newPattern(`(?:/pods/|/pod|-pod|podName:|[pP]od "{0,2}|[pP]od-?U[iI][dD]["':= ]{1,4}|\bUID["':= ]{1,4})` +
 		`(` + uuid + `|[0-9a-f]{32})\b`)
 	// persistentVolumes: a name as provisioners make it, not as a part of an image's name; a volume that is attached, or mounted
 	// for the whole node; a place that only PersistentVolumes have.
-	persistentVolumes = []*regexp.Regexp{
-		regexp.MustCompile(`(?:^|[^\w.-])(pvc-` + uuid + `)\b`),
-		regexp.MustCompile(`(?:UnmountDevice|MountDevice|UnmapDevice|AttachVolume\.Attach|DetachVolume\.Detach)[a-z ]* for volume ` +
+	persistentVolumes = []*pattern{
+		newPattern(`(?:^|[^\w.-])(pvc-` + uuid + `)\b`),
+		newPattern(`(?:UnmountDevice|MountDevice|UnmapDevice|AttachVolume\.Attach|DetachVolume\.Detach)[a-z ]* for volume ` +
 			`"([^` + ends + `]+)"`),
-		regexp.MustCompile(`/kubernetes\.io/(?:csi/pv|local-volume/mounts)/([^` + ends + `/:]+)`),
-		regexp.MustCompile(`/kubernetes\.io~(?:csi|local-volume)/([^` + ends + `/:]+)`),
+		newPattern(`/kubernetes\.io/(?:csi/pv|local-volume/mounts)/([^` + ends + `/:]+)`),
+		newPattern(`/kubernetes\.io~(?:csi|local-volume)/([^` + ends + `/:]+)`),
 	}
 )
 
@@ -126,9 +125,9 @@ func paths(text string) []string {
 }
 
 // collect keeps the matches of the groups of the patterns.
-func collect(into *[]string, text string, patterns []*regexp.Regexp) {
+func collect(into *[]string, text string, patterns []*pattern) {
 	for _, p := range patterns {
-		for _, m := range p.FindAllStringSubmatch(text, -1) {
+		for _, m := range p.groups(text) {
 			keep(into, strings.TrimRight(m[1], ":."))
 		}
 	}

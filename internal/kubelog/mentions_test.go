@@ -215,3 +215,23 @@ func FuzzMentions(f *testing.F) {
 		}
 	})
 }
+
+// TestPatternsAreValid compiles each expression: a text that would use it may be rare.
+func TestPatternsAreValid(t *testing.T) {
+	t.Parallel()
+	all := append([]*pattern{uniqueName, podUID}, persistentVolumes...)
+	for _, d := range deviceNames {
+		all = append(all, d.pattern)
+	}
+	for _, w := range wordings {
+		all = append(all, w.like, w.unlike)
+	}
+	for _, r := range remarks {
+		all = append(all, r.like)
+	}
+	for _, p := range all {
+		if p != nil && p.matches("\x00") {
+			t.Errorf("%s matches anything", p.compiled())
+		}
+	}
+}

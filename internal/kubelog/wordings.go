@@ -4,7 +4,6 @@
 package kubelog
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -46,68 +45,68 @@ const (
 
 var (
 	// runtimePath is a path that a container runtime mounts on: below its root, wherever that is.
-	runtimePath = regexp.MustCompile(`/(?:containerd|docker|crio|kata-containers|containers/storage|io\.containerd\.[a-z0-9.-]+|overlay-containers)/|` +
+	runtimePath = newPattern(`/(?:containerd|docker|crio|kata-containers|containers/storage|io\.containerd\.[a-z0-9.-]+|overlay-containers)/|` +
 		`/(?:overlay2?|overlayfs|aufs|btrfs|devicemapper|vfs|zfs)/[^ ]*[0-9a-f]{12}|/containers/[0-9a-f]{64}/|/sandboxes/[0-9a-f]{12}[0-9a-f]*/`)
 	// busyVolume is a volume of the kubelet that is busy.
-	busyVolume = regexp.MustCompile(`(?:/volumes/[a-z0-9.-]+~[^ ]+|/globalmount):?[^/]{0,60}(?:resource busy|(?:target|device|dataset) is busy)`)
+	busyVolume = newPattern(`(?:/volumes/[a-z0-9.-]+~[^ ]+|/globalmount):?[^/]{0,60}(?:resource busy|(?:target|device|dataset) is busy)`)
 	// volumeError is an error of a volume's mount, right behind its path.
-	volumeError = regexp.MustCompile(volumePath + `[\])]?: ` + ioErrors + `|` + ioErrors + `: /[^ ]*` + volumePath)
+	volumeError = newPattern(volumePath + `[\])]?: ` + ioErrors + `|` + ioErrors + `: /[^ ]*` + volumePath)
 	// readOnlyChange is a change below a volume's mount that the kubelet or a driver makes only if the volume is to be written.
-	readOnlyChange = regexp.MustCompile(`l?(?:chown|chmod) /[^ ]*` + volumePath + `: read-only file system`)
+	readOnlyChange = newPattern(`l?(?:chown|chmod) /[^ ]*` + volumePath + `: read-only file system`)
 	// sourceExists is a directory that a runtime or the kubelet makes because a stat of it failed, and that is there.
-	sourceExists = regexp.MustCompile(`(?:mount source path|generate spec|containererror|failed to create dir).*mkdir /[^ ]+:? file exists|` +
+	sourceExists = newPattern(`(?:mount source path|generate spec|containererror|failed to create dir).*mkdir /[^ ]+:? file exists|` +
 		`(?:mkdir|directory)[^/]{0,20}/[^ ]*` + volumePath + `:? file exists|mkdir /[^ ]*/pvc-[0-9a-f-]{36}[^ ]*: file exists`)
 	// sourceRefused is a directory that a runtime has to make, as a hostPath is missing, on a file system that nothing can be written to.
-	sourceRefused = regexp.MustCompile(`(?:mount source path|generate (?:container [^ ]+ )?spec|containererror).*mkdir /[^ ]+:? read-only file system`)
+	sourceRefused = newPattern(`(?:mount source path|generate (?:container [^ ]+ )?spec|containererror).*mkdir /[^ ]+:? read-only file system`)
 	// missingPath is a path that the kubelet has looked for: of a local volume, and of a hostPath of a container.
-	missingPath = regexp.MustCompile(`(?:^ |: )path /[^ ]+ does not exist|\berror: (?:l?stat|statfs) /[^ ]+: no such file or directory|` +
+	missingPath = newPattern(`(?:^ |: )path /[^ ]+ does not exist|\berror: (?:l?stat|statfs) /[^ ]+: no such file or directory|` +
 		`bind source path does not exist: /`)
 	// blockError is an error of a device in the words of the block layer or a journal; noDisk names a floppy disk or a CD.
-	blockError = regexp.MustCompile(`journal on device |i/o error,? (?:on )?dev(?:ice)? |(?:medium|target) error, dev |` +
+	blockError = newPattern(`journal on device |i/o error,? (?:on )?dev(?:ice)? |(?:medium|target) error, dev |` +
 		`(?:error.*journal superblock for|flushing file data on|write due to i/o error on) `)
-	noDisk = regexp.MustCompile(`(?:dev|device|on) (?:sr|fd)[0-9]`)
+	noDisk = newPattern(`(?:dev|device|on) (?:sr|fd)[0-9]`)
 	// fileSystemError is the message of a file system that has failed. An error that is only remembered is not among them.
-	fileSystemError = regexp.MustCompile(`(?:ext[234]-fs|f2fs-fs|xfs|btrfs)[a-z: ]{0,12}\((?:device )?[^)]{1,60}\).{0,160}(?:remounting filesystem read-?only|` +
+	fileSystemError = newPattern(`(?:ext[234]-fs|f2fs-fs|xfs|btrfs)[a-z: ]{0,12}\((?:device )?[^)]{1,60}\).{0,160}(?:remounting filesystem read-?only|` +
 		`forced readonly|journal has aborted|aborted journal|i/o error|io failure|shut ?down|shutting down|metadata corruption|corruption of in-memory data)|` +
 		`(?:ext[234]-fs|btrfs:?) (?:error|critical) \(device |xfs \([^)]{1,60}\): please unmount the filesystem`)
 	// lostClient are the messages of the kernel about a server that lets this client wait, or does not know it any more.
-	lostClient = regexp.MustCompile(`ceph: \[?[^]]{0,60}\]?:? ?mds[0-9]+ (?:reconnect denied|rejected session)|libceph: .{0,80}block?listed|` +
+	lostClient = newPattern(`ceph: \[?[^]]{0,60}\]?:? ?mds[0-9]+ (?:reconnect denied|rejected session)|libceph: .{0,80}block?listed|` +
 		`lustreerror: .*this client was evicted by `)
-	waitsForServer = regexp.MustCompile(`ceph: (?:\[[^]]{0,60}\]: )?mds[0-9]+ hung|lustre: .*connection to .* was lost; in progress operations|lustreerror: .*failed: rc = -(?:107|110)\b`)
+	waitsForServer = newPattern(`ceph: (?:\[[^]]{0,60}\]: )?mds[0-9]+ hung|lustre: .*connection to .* was lost; in progress operations|lustreerror: .*failed: rc = -(?:107|110)\b`)
 	// requestFailed is a request to a network's block device that has failed: EIO, or the client is shut out.
-	requestFailed = regexp.MustCompile(`rbd: rbd[0-9]+: (?:read|write|discard|zeroout) [^ ]+ at [^ ]+ (?:\([^ ]+\) )?result -(?:5|108)\b`)
-	hostPathKind  = regexp.MustCompile(`hostpath type check failed: [^ ]+ is not a`)
+	requestFailed = newPattern(`rbd: rbd[0-9]+: (?:read|write|discard|zeroout) [^ ]+ at [^ ]+ (?:\([^ ]+\) )?result -(?:5|108)\b`)
+	hostPathKind  = newPattern(`hostpath type check failed: [^ ]+ is not a`)
 	// runningCall is a call to a driver, or an operation of the kubelet, that waits for an earlier one.
-	runningCall = regexp.MustCompile(`operation (?:with|for|on) (?:(?:the|that|this|given|same) )*(?:volume|name|target).{0,160}` +
+	runningCall = newPattern(`operation (?:with|for|on) (?:(?:the|that|this|given|same) )*(?:volume|name|target).{0,160}` +
 		`already (?:in progress|executing|exists|running|pending)|already an? operation (?:in progress|running|pending)|volume key .{1,200}already exists`)
-	blockedTask = regexp.MustCompile(`task .{1,60}:[0-9]+ blocked for more than [0-9]+ seconds`)
+	blockedTask = newPattern(`task .{1,60}:[0-9]+ blocked for more than [0-9]+ seconds`)
 	// leftFiles is a volume's directory that is not empty after its unmount.
-	leftFiles    = regexp.MustCompile(`/volumes/[a-z0-9.-]+~[^ ]+\]?: directory not empty`)
-	leftSubPath  = regexp.MustCompile(`/volume-subpaths/[^ ]+: directory not empty|cleaning subpath mounts? .*(?:directory not empty|device or resource busy)`)
-	mappingInUse = regexp.MustCompile(`(?:mapped device|device [^ ]+) is still in use|: map in use|` +
+	leftFiles    = newPattern(`/volumes/[a-z0-9.-]+~[^ ]+\]?: directory not empty`)
+	leftSubPath  = newPattern(`/volume-subpaths/[^ ]+: directory not empty|cleaning subpath mounts? .*(?:directory not empty|device or resource busy)`)
+	mappingInUse = newPattern(`(?:mapped device|device [^ ]+) is still in use|: map in use|` +
 		`logical volume [^ ]+ (?:is )?(?:in use|contains a filesystem in use|is used by another device)`)
-	podDirIsMount = regexp.MustCompile(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
+	podDirIsMount = newPattern(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
 	// busyInside is an emptyDir that the kubelet cannot remove, because something is mounted inside.
-	busyInside = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
+	busyInside = newPattern(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
 	// busyInPod is a volume of a pod that cannot be unmounted, because something has it open or is mounted inside.
-	busyInPod     = regexp.MustCompile(`/pods/[^ ]+/volumes/[^ ]+[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
-	missingRecord = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json(?:: no such file or directory|\]: (?:eof|unexpected end of json input|invalid character))`)
+	busyInPod     = newPattern(`/pods/[^ ]+/volumes/[^ ]+[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
+	missingRecord = newPattern(`/pods/[^ ]+/vol_data\.json(?:: no such file or directory|\]: (?:eof|unexpected end of json input|invalid character))`)
 	// nothingMounted is a volume that cannot be unmounted, because nothing is mounted there.
-	nothingMounted = regexp.MustCompile(`(?:unmountvolume|teardown|nodeunpublishvolume).*: (?:rpc error: code = [a-z]+ desc = )?volume (?:is )?not mounted|` +
+	nothingMounted = newPattern(`(?:unmountvolume|teardown|nodeunpublishvolume).*: (?:rpc error: code = [a-z]+ desc = )?volume (?:is )?not mounted|` +
 		`(?:umount: (?:cant unmount )?|failed to unmount )[^ ]*/pods/[^ ]+/volumes/[^ ]+: (?:not mounted|no mount point specified|(?:umount failed: )?invalid argument)|` +
 		`fusermount3?: entry for [^ ]*/pods/[^ ]+/volumes/[^ ]+ not found in /etc/mtab|` +
 		`error getting block device for volume: .*lstat devtmpfs: no such file or directory`)
 	// notKilled is a container that does not end after SIGKILL: most such wait in the kernel for a mount.
-	notKilled = regexp.MustCompile(`did not receive an exit event|waiting for container [^ ]+ to be killed|killcontainererror: rpc error: code = (?:4|deadlineexceeded) `)
+	notKilled = newPattern(`did not receive an exit event|waiting for container [^ ]+ to be killed|killcontainererror: rpc error: code = (?:4|deadlineexceeded) `)
 	// mountedDevice is a device that a program leaves alone because a file system of it is mounted.
-	mountedDevice = regexp.MustCompile(`/dev/[^ ]+ (?:is mounted[.;]|contains a mounted filesystem)|device is held open by`)
+	mountedDevice = newPattern(`/dev/[^ ]+ (?:is mounted[.;]|contains a mounted filesystem)|device is held open by`)
 	// mountLimit is a mount beyond fs.mount-max: the disk need not be full.
-	mountLimit = regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`)
+	mountLimit = newPattern(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`)
 	// wholeVolume is a line of a mount table with a subPath bind that shows the root of its file system.
-	wholeVolume = regexp.MustCompile(`^ [0-9]+ [0-9]+ [0-9]+:[0-9]+ / [^ ]*/volume-subpaths/[^ ]+ `)
+	wholeVolume = newPattern(`^ [0-9]+ [0-9]+ [0-9]+:[0-9]+ / [^ ]*/volume-subpaths/[^ ]+ `)
 	// noSource is a mount of a runtime that has no source in the tree: a cgroup, proc.
-	noSource       = regexp.MustCompile(`error mounting [^/ ]+ to rootfs|mounting [^/ ]+ to rootfs`)
-	skippedUnmount = regexp.MustCompile(`unmount skipped because path does not exist: [^ ]*/volume-subpaths/`)
+	noSource       = newPattern(`error mounting [^/ ]+ to rootfs|mounting [^/ ]+ to rootfs`)
+	skippedUnmount = newPattern(`unmount skipped because path does not exist: [^ ]*/volume-subpaths/`)
 )
 
 var wordings = []wording{

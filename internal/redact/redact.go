@@ -21,8 +21,13 @@ type rule struct {
 	anchor string
 	// word says that no letter or digit may come before the anchor.
 	word bool
-	// pattern has one group: the text to replace.
-	pattern *regexp.Regexp
+	// pattern has one group: the text to replace. It is compiled when its anchor is found for the first time: all of them take milliseconds.
+	pattern func() *regexp.Regexp
+}
+
+// lazily compiles an expression, which is valid, at the first use.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
 // The forms in which a name is given a value. Text is often JSON, or JSON in a string of JSON, and valid JSON has
@@ -48,21 +53,21 @@ const (
 var rules = sync.OnceValue(func() []rule {
 	all := []rule{ // credentials that are known by the text around them, and by their beginnings
 		// The end may have been cut off.
-		{"-----begin ", false, regexp.MustCompile(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----((?:[^"\\]|\\.)+?)(?:-----END |"|\z)`)},
-		{"://", false, regexp.MustCompile(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
-		{"authorization", false, regexp.MustCompile(`^(?i)authorization\s*[:=]\s*(?:\\*["'])?(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
-		{"authorization", false, regexp.MustCompile(`^(?i)authorization\\*["']\s*[:=]\s*\\*["'](?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
-		{"bearer", true, regexp.MustCompile(`^(?i)bearer\s+([a-z0-9._~+/=-]{16,})`)},
-		{"basic", true, regexp.MustCompile(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
-		{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
-		{"--pass", false, regexp.MustCompile(`^(?i)--pass(?:w(?:or)?d|phrase)?\s+([^\s"'\\-][^\s"'\\]*)`)},
-		{"-u ", false, regexp.MustCompile(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
+		{"-----begin ", false, lazily(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----((?:[^"\\]|\\.)+?)(?:-----END |"|\z)`)},
+		{"://", false, lazily(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
+		{"authorization", false, lazily(`^(?i)authorization\s*[:=]\s*(?:\\*["'])?(?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
+		{"authorization", false, lazily(`^(?i)authorization\\*["']\s*[:=]\s*\\*["'](?:[a-z]+\s+)?([a-z0-9._~+/=-]{8,})`)},
+		{"bearer", true, lazily(`^(?i)bearer\s+([a-z0-9._~+/=-]{16,})`)},
+		{"basic", true, lazily(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
+		{"eyj", true, lazily(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
+		{"--pass", false, lazily(`^(?i)--pass(?:w(?:or)?d|phrase)?\s+([^\s"'\\-][^\s"'\\]*)`)},
+		{"-u ", false, lazily(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
 		// The keys of AWS have capitals and digits alone.
-		{"akia", true, regexp.MustCompile(`^(AKIA[0-9A-Z]{16})`)},
-		{"asia", true, regexp.MustCompile(`^(ASIA[0-9A-Z]{16})`)},
+		{"akia", true, lazily(`^(AKIA[0-9A-Z]{16})`)},
+		{"asia", true, lazily(`^(ASIA[0-9A-Z]{16})`)},
 	}
 	for _, prefix := range []string{"ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-", "sk_live_", "rk_live_"} {
-		all = append(all, rule{prefix, true, regexp.MustCompile(`^(` + prefix + `[a-zA-Z0-9_-]{16,})`)})
+		all = append(all, rule{prefix, true, lazily(`^(` + prefix + `[a-zA-Z0-9_-]{16,})`)})
 	}
 	// Names that end as the names of credentials do.
 	short := []string{inCommand, inQuotes, inJSON, inString, inSingle}
@@ -85,7 +90,7 @@ var rules = sync.OnceValue(func() []rule {
 		{"credential", `s?`, short},
 	} {
 		for _, form := range n.forms {
-			all = append(all, rule{n.anchor, false, regexp.MustCompile(`^(?is)` + n.anchor + n.rest + form)})
+			all = append(all, rule{n.anchor, false, lazily(`^(?is)` + n.anchor + n.rest + form)})
 		}
 	}
 	return all
@@ -111,7 +116,7 @@ func (r rule) replace(text, lower string) string {
 			break
 		}
 		at += next
-		m := r.pattern.FindStringSubmatchIndex(text[at:])
+		m := r.pattern().FindStringSubmatchIndex(text[at:])
 		if m == nil || r.word && at > 0 && strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", rune(lower[at-1])) {
 			at += len(r.anchor)
 			continue

@@ -138,3 +138,13 @@ func BenchmarkText(b *testing.B) {
 		Text(text)
 	}
 }
+
+// TestRulesAreValid compiles each expression, and finds its one group.
+func TestRulesAreValid(t *testing.T) {
+	t.Parallel()
+	for _, r := range rules() {
+		if n := r.pattern().NumSubexp(); n != 1 {
+			t.Errorf("%s has %d groups", r.pattern(), n)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -32,10 +33,15 @@ const (
 var (
 	// reportReasons are the reasons to wait whose message the kubelet itself writes, before a runtime has a say.
 	reportReasons = []string{"CreateContainerConfigError", "ContainerCreating", "PodInitializing"}
-	// pathReport is a whole message of the kubelet about one path, and reportOfKind one about the kind of the entry there.
+	// pathReport is a whole message of the kubelet about one path, and reportOfKind one about the kind of the entry there. Few containers wait
+	// for a path, so they are compiled at their first use.
 	reportPrefix = `^(?:Error: )?(?:Mount[A-Za-z.]+ (?:initialization )?failed for volume "[^"]{1,253}" ?: )?`
-	pathReport   = regexp.MustCompile(reportPrefix + `(?:path "([^"]+)" does not exist|(?:l?stat|open) (.+): no such file or directory)$`)
-	reportOfKind = regexp.MustCompile(reportPrefix + `hostPath type check failed: (.+) is not a (directory|file|socket file|character device|block device)$`)
+	pathReport   = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(reportPrefix + `(?:path "([^"]+)" does not exist|(?:l?stat|open) (.+): no such file or directory)$`)
+	})
+	reportOfKind = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(reportPrefix + `hostPath type check failed: (.+) is not a (directory|file|socket file|character device|block device)$`)
+	})
 	reportedKind = map[string]pathKind{
 		"directory": directoryKind, "file": fileKind, "socket file": socketKind, "character device": characterDevice, "block device": blockDevice,
 	}
@@ -87,9 +93,9 @@ func (c containerSources) reportedPath() (name string, kind pathKind, ok bool) {
 	if w == nil || !slices.Contains(reportReasons, w.Reason) || len(w.Message) > maxReport {
 		return "", pathKind{}, false
 	}
-	if m := reportOfKind.FindStringSubmatch(w.Message); m != nil {
+	if m := reportOfKind().FindStringSubmatch(w.Message); m != nil {
 		name, kind = m[1], reportedKind[m[2]]
-	} else if m := pathReport.FindStringSubmatch(w.Message); m != nil {
+	} else if m := pathReport().FindStringSubmatch(w.Message); m != nil {
 		name = m[1] + m[2]
 	}
 	name, ok = plainPath(name)
