@@ -5,6 +5,7 @@ package kubelet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -95,7 +96,20 @@ func markersOf(program string) (has [markerCount]bool, err error) {
 		return has, fmt.Errorf("open program of kubelet: %w", err)
 	}
 	defer f.Close()
-	r, overlap := io.LimitReader(f, maxProgramBytes), 0
+	if texts := readOnlyData(f); texts != nil {
+		if has, err = markersIn(texts); err == nil && has[bindsMarker] {
+			return has, nil
+		}
+	}
+	if has, err = markersIn(io.LimitReader(f, maxProgramBytes)); err != nil {
+		err = fmt.Errorf("read program of kubelet %q: %w", program, err)
+	}
+	return has, err
+}
+
+// markersIn returns which of the texts are read.
+func markersIn(r io.Reader) (has [markerCount]bool, err error) {
+	overlap := 0
 	for _, text := range programMarkers {
 		overlap = max(overlap, len(text)-1)
 	}
@@ -111,9 +125,45 @@ func markersOf(program string) (has [markerCount]bool, err error) {
 			return has, nil
 		}
 		if err != nil {
-			return has, fmt.Errorf("read program of kubelet %q: %w", program, err)
+			return has, err
 		}
 		// A text may lie across the end of a chunk.
 		kept = copy(buf, read[len(read)-overlap:])
 	}
+}
+
+// readOnlyData is the part of a program in which its texts are: a sixth of a kubelet. It is nil for a file that is no ELF file of 64 bits
+// with such a part. It rests on elf(5).
+func readOnlyData(f io.ReaderAt) io.Reader {
+	const (
+		magic     = "\x7fELF\x02\x01" // 64 bits, the lowest byte first
+		name      = ".rodata\x00"
+		entrySize = 64 // of a section
+	)
+	header := make([]byte, 64)
+	if _, err := f.ReadAt(header, 0); err != nil || string(header[:len(magic)]) != magic {
+		return nil
+	}
+	table, size := int64(binary.LittleEndian.Uint64(header[0x28:])), binary.LittleEndian.Uint16(header[0x3a:])
+	count, ofNames := int(binary.LittleEndian.Uint16(header[0x3c:])), int(binary.LittleEndian.Uint16(header[0x3e:]))
+	sections := make([]byte, count*entrySize)
+	if size != entrySize || ofNames >= count || table <= 0 {
+		return nil
+	}
+	if _, err := f.ReadAt(sections, table); err != nil {
+		return nil
+	}
+	place := func(i int) (at, size int64) {
+		s := sections[i*entrySize:]
+		return int64(binary.LittleEndian.Uint64(s[0x18:])), int64(binary.LittleEndian.Uint64(s[0x20:]))
+	}
+	names, _ := place(ofNames)
+	for i := range count {
+		found := make([]byte, len(name))
+		_, err := f.ReadAt(found, names+int64(binary.LittleEndian.Uint32(sections[i*entrySize:])))
+		if at, size := place(i); err == nil && string(found) == name && at > 0 && size > 0 && size <= maxProgramBytes {
+			return io.NewSectionReader(f, at, size)
+		}
+	}
+	return nil
 }
