@@ -70,6 +70,7 @@ type Node struct {
 
 	process candidateProcess
 	tables  *readTables // nil: each call reads the table of its moment
+	ahead   *readAhead  // nil: no table was read ahead
 }
 
 // readTables are mounts that are read at their first use, and stay as they were.
@@ -88,7 +89,12 @@ type readTables struct {
 func (n *Node) ReadOnce() *Node {
 	once := *n
 	once.tables = &readTables{
-		table: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(n.PID) }),
+		table: sync.OnceValues(func() (*mountinfo.Table, error) {
+			if table := n.ahead.take(); table != nil {
+				return table, nil
+			}
+			return mountns.Table(n.PID)
+		}),
 		unique: sync.OnceValue(func() (numbers map[int]uint64) { // empty if the numbers cannot be read
 			if ns, err := n.Namespace(); err == nil {
 				_ = ns.Do(func() (err error) {
@@ -212,8 +218,13 @@ func (n *Node) OwnedMounts() (mountns.Namespace, *mountinfo.Table, error) {
 	return ns, table, err
 }
 
-// ReadMounts returns the text of the kubelet's mountinfo.
-func (n *Node) ReadMounts() ([]byte, error) { return mountns.Read(n.PID, nil) }
+// ReadMounts returns the text of the kubelet's mountinfo. The caller does not change it.
+func (n *Node) ReadMounts() ([]byte, error) {
+	if text := n.ahead.unused(); text != nil {
+		return text, nil
+	}
+	return mountns.Read(n.PID, nil)
+}
 
 // Mounts returns the kubelet's mount table.
 func (n *Node) Mounts(ctx context.Context) (*mountinfo.Table, error) {

@@ -124,6 +124,7 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 		return o.printBundled(cmd)
 	}
 	ctx := cmd.Context()
+	o.scan.readAhead = !o.heal
 	at, err := o.scan.newSite(ctx, cmd.InOrStdin())
 	if err != nil {
 		return err

@@ -26,6 +26,8 @@ type nodeOptions struct {
 	root string
 	pid  int
 	proc string // no flag: where the process file system is; empty: /proc
+	// readAhead is no flag: whether the mount table is read while the pods are. It is for one look, before which nothing is changed.
+	readAhead bool
 }
 
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
@@ -134,14 +136,21 @@ type scanSite struct {
 }
 
 func (o scanOptions) newSite(ctx context.Context, stdin io.Reader) (at scanSite, err error) {
+	at.start = time.Now()
+	local, unknown := o.findNode(ctx)
+	if unknown == nil && o.readAhead {
+		local.Node.ReadAhead()
+	}
 	if o.pods != "" {
 		if at.specs, err = readPods(ctx, o.pods, stdin); err != nil {
 			return at, err
 		}
 	}
-	at.start = time.Now()
-	at.local, err = o.findNode(ctx)
-	return at, err
+	if o.pods == "-" { // the wait for the program that writes them does not count
+		at.start = time.Now()
+	}
+	at.local = local
+	return at, unknown
 }
 
 // scanOrigin is where and when a scan has looked, and from where.

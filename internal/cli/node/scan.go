@@ -196,6 +196,7 @@ func (o scanOptions) scanNode(ctx context.Context, stdin io.Reader) (*scanReport
 		}
 		return s.newScanReport(ctx, o)
 	}
+	o.readAhead = true
 	at, err := o.newSite(ctx, stdin)
 	if err != nil {
 		return nil, err
