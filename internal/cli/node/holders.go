@@ -73,7 +73,8 @@ func (o nodeOptions) findHolders(ctx context.Context, args []string) (deviceRepo
 	if err != nil {
 		return nil, err
 	}
-	l := newHolderLook(choice.Node)
+	l := newHolderLook(choice.Node.ReadOnce())
+	l.inspector.Finder.Pass = mountns.NewPass(mountns.Namespace{}, nil) // the table does not have the numbers by which files show their mounts
 	l.notes = nodeNotes(o.root, choice)
 	l.release = thisProgram().commandLine("kubediag release" + o.flagsText())
 	if len(args) == 0 {
@@ -315,7 +316,7 @@ func (l *holderInspection) findLeft(ctx context.Context, name string) (namedDevi
 // path on one stands for itself.
 func (l *holderInspection) lookUpPath(ctx context.Context, name string) (at namedDevice, err error) {
 	err = l.node.Do(ctx, func() error {
-		table, err := mountns.Table(0)
+		table, err := l.node.TableInside()
 		if err != nil {
 			return err
 		}

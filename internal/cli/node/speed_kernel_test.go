@@ -77,17 +77,38 @@ func (t toolTimes) run(b *testing.B, name string, command ...string) {
 	t[name] = entry
 }
 
-// report reports the medians.
-func (t toolTimes) report(b *testing.B) {
-	median := func(all []float64) float64 { return slices.Sorted(slices.Values(all))[len(all)/2] }
+func median(all []float64) float64 { return slices.Sorted(slices.Values(all))[len(all)/2] }
+
+// report reports the medians, and how many times longer each of some tools takes than holders.
+func (t toolTimes) report(b *testing.B, others ...string) {
 	for name, entry := range t {
 		b.ReportMetric(median(entry.wall), "ms-"+name)
 		b.ReportMetric(median(entry.computing), "ms-of-processor-"+name)
 	}
+	for _, name := range others {
+		b.ReportMetric(median(t[name].wall)/median(t["holders"].wall), "x-"+name)
+	}
 }
 
-// BenchmarkFullNode runs the program that ships, from its start to its end, on a full node where nothing is wrong: scan, and auto on one pod none
-// of whose volumes can hang. Beside it, by turns, are the commands of today, which only print the table.
+// useMount has a process keep a file of a mount open, and returns the number of the process.
+func useMount(b *testing.B, dir string) int {
+	b.Helper()
+	file, err := os.Create(filepath.Join(dir, "used"))
+	must(b, err)
+	user := exec.Command("sleep", "infinity")
+	user.Stdout = file
+	must(b, user.Start())
+	must(b, file.Close())
+	b.Cleanup(func() {
+		_ = user.Process.Kill() // else it has ended
+		_ = user.Wait()         // it was killed
+	})
+	return user.Process.Pid
+}
+
+// BenchmarkFullNode runs the program that ships, from its start to its end, on a full node where nothing is wrong: scan, auto on one pod none
+// of whose volumes can hang, and holders of the volume of a pod of which a process has a file open. Beside it, by turns, are the commands of today:
+// two only print the table, and two look for that process.
 func BenchmarkFullNode(b *testing.B) {
 	kubediag := program.Build(b, "cmd/kubediag")
 	s, pods := newFullNode(b)
@@ -97,8 +118,17 @@ func BenchmarkFullNode(b *testing.B) {
 	if out, err := exec.Command(kubediag, "scan", "--kubelet-root", s.Root, "--pods", specs).CombinedOutput(); !strings.Contains(string(out), ": nothing broken") {
 		b.Fatalf("%v\n%s", err, out)
 	}
+	used := s.Volume(pods[7], kubelettest.EmptyDir, "memory")
+	user := fmt.Sprint(useMount(b, used))
+	holders := []string{kubediag, "holders", "--kubelet-root", s.Root, used}
+	if out, err := exec.Command(holders[0], holders[1:]...).CombinedOutput(); !strings.Contains(string(out), user) {
+		b.Fatalf("%v, and %s is not in\n%s", err, user, out)
+	}
 	times := toolTimes{}
 	for b.Loop() {
+		times.run(b, "holders", holders...)
+		times.run(b, "lsof", "lsof", "+f", "--", used)
+		times.run(b, "fuser", "fuser", "-vm", used)
 		times.run(b, "scan", kubediag, "scan", "--kubelet-root", s.Root)
 		times.run(b, "scan-with-specs", kubediag, "scan", "--kubelet-root", s.Root, "--pods", specs)
 		times.run(b, "auto", kubediag, "diagnose", "--kubelet-root", s.Root, "--pods", specs, "--pod", pods[7].Namespace+"/"+pods[7].Name)
@@ -106,5 +136,5 @@ func BenchmarkFullNode(b *testing.B) {
 		times.run(b, "findmnt", "findmnt", "-n")
 		times.run(b, "mount-grep", "sh", "-c", "mount | grep kube")
 	}
-	times.report(b)
+	times.report(b, "lsof", "fuser")
 }

@@ -33,7 +33,7 @@ type Finder struct {
 // now. A file system on no device is gone if nothing has it.
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
 	var search *holderSearch
-	all, err := f.Sys.All()
+	all, err := f.relatedDevices(device)
 	if err == nil {
 		search, err = f.newSearch(device, all)
 	}
@@ -49,13 +49,21 @@ func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, err
 	return search.report, nil
 }
 
+// relatedDevices are the devices of the machine that may be a part of one, or be made of a file on it. A file system on no device has no parts.
+func (f *Finder) relatedDevices(d blockdev.Device) ([]blockdev.Device, error) {
+	if d.Kind == blockdev.Anonymous {
+		return f.Sys.LoopsOver(func(string) bool { return true })
+	}
+	return f.Sys.All()
+}
+
 // holderSearch is the search for the holders of one device.
 type holderSearch struct {
 	sys           blockdev.Sys
 	runner        *subprocess.Runner
 	withProcesses bool
 	pass          *mountns.Pass
-	allDevices    []blockdev.Device // of the machine
+	allDevices    []blockdev.Device // see relatedDevices
 
 	deviceSigns
 	reportBuilder
