@@ -28,15 +28,13 @@ type searchedOverlay struct {
 // and nothing explains it, an overlay may be the reason whose layer cannot be
 // found: the layer's file system was unmounted, and lives on for it.
 func (s *holderSearch) findOverlays(ctx context.Context) error {
-	all, _, err := s.pass.FileSystems()
+	all, _, err := s.pass.Overlays()
 	if err != nil {
 		return err
 	}
 	var found []*searchedOverlay
 	for _, fs := range all {
-		if fs.Mount.FSType == "overlay" {
-			found = append(found, &searchedOverlay{fs: fs})
-		}
+		found = append(found, &searchedOverlay{fs: fs})
 	}
 	s.report.Coverage.Overlays = len(found)
 	if err := s.searchLayers(ctx, found); err != nil {

@@ -238,6 +238,12 @@ func (r *mountReader) remember(next uint64) {
 	r.passed, r.unknown, r.of = r.passed[:0], 0, next
 }
 
+// An overlay has this type, and its magic number is this one (include/uapi/linux/magic.h).
+const (
+	overlayType  = "overlay"
+	overlayMagic = 0x794c7630
+)
+
 // briefReader reads briefs in one thread.
 type briefReader struct {
 	stat sys.MountStat
@@ -257,7 +263,7 @@ func (r *briefReader) readBriefs(briefs []MountBrief) error {
 		err := r.stat.Load(ref, sys.StatmountSuper|sys.StatmountBasic)
 		if err == nil {
 			brief.Major, brief.Minor = r.stat.Device()
-			brief.Parent = r.stat.ReusedParent()
+			brief.Parent, brief.Overlay = r.stat.ReusedParent(), r.stat.Magic() == overlayMagic
 			brief.MayHang, err = r.mayHang(ref)
 		}
 		if procfs.Ended(err) {

@@ -40,7 +40,8 @@ func (p *Pass) scanner() scanner {
 
 // MatchingMounts is every mount, in every namespace, that is wanted. How much room they
 // take is bounded, for each namespace and in all: Survey.Skipped says how many
-// mounts were left out. wanted does not learn the parent of a mount: all else of a brief never changes, and is remembered from pass to pass.
+// mounts were left out. wanted learns neither the parent of a mount, nor whether it is an overlay: all else of a brief never changes, and is remembered from pass to
+// pass.
 func (p *Pass) MatchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
 	s := p.scanner()
 	if k, ok := s.backend.(kernelScan); ok && k.kept == nil {
@@ -58,7 +59,14 @@ func (p *Pass) EachMount(wanted func(*MountBrief) bool, found func(*Mount)) (Sur
 
 // FileSystems is every file system that is mounted in any namespace, in the
 // order of their device numbers.
-func (p *Pass) FileSystems() ([]FileSystem, Survey, error) { return p.scanner().fileSystems() }
+func (p *Pass) FileSystems() ([]FileSystem, Survey, error) {
+	return p.scanner().fileSystems(func(*MountBrief) bool { return true })
+}
+
+// Overlays is FileSystems of overlays alone. The kernel describes no other mount for it.
+func (p *Pass) Overlays() ([]FileSystem, Survey, error) {
+	return p.scanner().fileSystems(func(b *MountBrief) bool { return b.Overlay })
+}
 
 // Holders is the function Holders with the mounts of this look.
 func (p *Pass) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
@@ -87,6 +95,7 @@ type keptMount struct {
 	major, minor uint32
 	parent       int32
 	mayHang      bool
+	overlay      bool
 }
 
 // visitAll calls visit with every mount. The first call lists the mounts that are not known.
@@ -110,7 +119,7 @@ func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, 
 			m := &all[i]
 			brief := MountBrief{
 				Namespace: Namespace{Inode: k.host.Inode, ID: k.host.ID}, Major: m.Major, Minor: m.Minor, Parent: m.Parent,
-				MayHang: MayHang(m.FSType), known: m,
+				MayHang: MayHang(m.FSType), Overlay: m.FSType == overlayType, known: m,
 			}
 			if err := visit(&brief); err != nil {
 				return survey, err
@@ -120,7 +129,7 @@ func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, 
 	for _, of := range k.namespaces {
 		for _, m := range of.mounts {
 			brief := MountBrief{
-				Namespace: of.namespace, Major: m.major, Minor: m.minor, Parent: int(m.parent), MayHang: m.mayHang, unique: m.unique,
+				Namespace: of.namespace, Major: m.major, Minor: m.minor, Parent: int(m.parent), MayHang: m.mayHang, Overlay: m.overlay, unique: m.unique,
 			}
 			if err := visit(&brief); err != nil {
 				return survey, err
@@ -136,7 +145,7 @@ func (k *keptBriefs) add(b *MountBrief) error {
 		k.namespaces = append(k.namespaces, keptNamespace{namespace: b.Namespace})
 		last++
 	}
-	k.namespaces[last].mounts = append(k.namespaces[last].mounts, keptMount{b.unique, b.Major, b.Minor, int32(b.Parent), b.MayHang})
+	k.namespaces[last].mounts = append(k.namespaces[last].mounts, keptMount{b.unique, b.Major, b.Minor, int32(b.Parent), b.MayHang, b.Overlay})
 	return nil
 }
 

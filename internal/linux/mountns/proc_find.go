@@ -23,7 +23,8 @@ func (p procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Surve
 		for l := range mountinfo.Lines(text) {
 			_, parent, major, minor, ok := l.Numbers()
 			kind, typed := l.FSType()
-			brief.Major, brief.Minor, brief.Parent, brief.MayHang = major, minor, parent, MayHang(string(kind))
+			brief.Major, brief.Minor, brief.Parent = major, minor, parent
+			brief.MayHang, brief.Overlay = MayHang(string(kind)), string(kind) == overlayType
 			if ok && typed && !wanted(&brief) {
 				continue
 			}

@@ -152,7 +152,7 @@ func checkDevice(t *testing.T, s scanner, ns Namespace, dir string) {
 	if len(found) != 1 || found[0].Point != dir || found[0].Source != want || found[0].FSType != "tmpfs" || !found[0].Namespace.Same(ns) {
 		t.Errorf("on the device: %+v, want %s in %v", found, dir, ns)
 	}
-	all, _, err := s.fileSystems()
+	all, _, err := s.fileSystems(func(*MountBrief) bool { return true })
 	must(t, err)
 	i := slices.IndexFunc(all, func(fs FileSystem) bool { return fs.Mount.Major == major && fs.Mount.Minor == minor })
 	if i < 0 || all[i].Mount.Point != dir || len(all[i].Namespaces) != 1 || !all[i].Namespaces[0].Same(ns) {
@@ -173,7 +173,7 @@ func TestFileSystemsInSeveralNamespaces(t *testing.T) {
 		for range 2 {
 			want[parseInode(t, kerneltest.Start(t, "hold").Answer)] = true
 		}
-		all, _, err := s.fileSystems()
+		all, _, err := s.fileSystems(func(*MountBrief) bool { return true })
 		must(t, err)
 		found := map[uint64]bool{}
 		devices := map[uint64]int{}
@@ -189,6 +189,32 @@ func TestFileSystemsInSeveralNamespaces(t *testing.T) {
 			t.Errorf("%d devices of %d: %s", len(devices), len(all), diff)
 		}
 	})
+}
+
+// TestOverlays are those among all file systems, and no others.
+func TestOverlays(t *testing.T) {
+	onEveryBackend(t, func(t *testing.T, s scanner) {
+		dir := t.TempDir()
+		for _, name := range []string{"a", "b", "both"} {
+			must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+		}
+		at := filepath.Join(dir, "both")
+		must(t, sys.NewMount("overlay", at, "overlay", "lowerdir="+filepath.Join(dir, "a")+":"+filepath.Join(dir, "b")))
+		t.Cleanup(func() { systest.UnmountPath(at, true) })
+		_, own := findIn(t, s, at, func(*MountBrief) bool { return true })
+		overlays, found := findIn(t, s, at, func(b *MountBrief) bool { return b.Overlay })
+		if !own || !found || slices.ContainsFunc(overlays, func(fs FileSystem) bool { return fs.Mount.FSType != "overlay" }) {
+			t.Errorf("%s is among all file systems: %v, among overlays: %v, and those are %+v", at, own, found, overlays)
+		}
+	})
+}
+
+// findIn lists the wanted file systems, and reports whether the one at a point is among them.
+func findIn(t *testing.T, s scanner, point string, wanted func(*MountBrief) bool) (all []FileSystem, found bool) {
+	t.Helper()
+	all, _, err := s.fileSystems(wanted)
+	must(t, err)
+	return all, slices.ContainsFunc(all, func(fs FileSystem) bool { return fs.Mount.Point == point })
 }
 
 // TestScannerConformance looks for the mark on every kind of source, in the

@@ -124,12 +124,12 @@ type MountBrief struct {
 	Major, Minor uint32
 	// Parent is the number of the mount that it is mounted on, as mountinfo shows it.
 	Parent int
-	// MayHang is MayHang of the file system's type.
-	MayHang bool
+	// MayHang is MayHang of the file system's type, and Overlay whether that is overlay.
+	MayHang, Overlay bool
 
 	unique    uint64           // as in Mount; 0 if the mount is gone
 	known     *mountinfo.Mount // all of it; nil: it is to be read
-	described bool             // all but Parent is known
+	described bool             // all but Parent and Overlay is known
 }
 
 func (s scanner) matchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
@@ -166,11 +166,15 @@ type FileSystem struct {
 // FileSystems is FileSystems of a Pass for one search alone.
 func FileSystems() ([]FileSystem, Survey, error) { return (*Pass)(nil).FileSystems() }
 
-func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
+// fileSystems lists the file systems of the wanted mounts.
+func (s scanner) fileSystems(wanted func(*MountBrief) bool) ([]FileSystem, Survey, error) {
 	at := map[uint64]int{} // device -> index in found
 	var found []FileSystem
 	room := newMemoryBudget(s.limits)
 	survey, err := s.backend.scan(func(b *MountBrief) bool {
+		if !wanted(b) {
+			return false
+		}
 		i, known := at[deviceNumber(b.Major, b.Minor)]
 		if known && found[i].Namespaces[len(found[i].Namespaces)-1] != b.Namespace && room.reserve(b.Namespace, namespaceSize) {
 			found[i].Namespaces = append(found[i].Namespaces, b.Namespace) // one comes after the other
