@@ -32,6 +32,8 @@ type Finder struct {
 // it, too. blockdev.ErrNotFound, blockdev.ErrChanged: it is gone, or another by
 // now. A file system on no device is gone if nothing has it.
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
+	begun := f.beginProcesses(ctx)
+	defer begun.Drop()
 	var search *holderSearch
 	all, err := f.relatedDevices(device)
 	if err == nil {
@@ -41,12 +43,26 @@ func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, err
 		err = scanMounts(f.Pass, []*holderSearch{search})
 	}
 	if err == nil {
+		search.begun = begun
 		err = search.searchNonMounts(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find holders of %q: %w", device.Name, err)
 	}
 	return search.report, nil
+}
+
+// beginProcesses starts the process that looks into all others, if it is wanted in any case: it starts while the mounts are listed. It is nil if it
+// is not wanted, or could not be started: then the search itself tries that.
+func (f *Finder) beginProcesses(ctx context.Context) *subprocess.Begun {
+	if !f.WithProcesses {
+		return nil
+	}
+	begun, err := cmp.Or(f.Runner, &subprocess.Runner{}).Begin(ctx, jobOptions())
+	if err != nil {
+		return nil
+	}
+	return begun
 }
 
 // relatedDevices are the devices of the machine that may be a part of one, or be made of a file on it. A file system on no device has no parts.
@@ -64,6 +80,8 @@ type holderSearch struct {
 	withProcesses bool
 	pass          *mountns.Pass
 	allDevices    []blockdev.Device // see relatedDevices
+	// begun is the process for the first job; nil: each job starts its own.
+	begun *subprocess.Begun
 
 	deviceSigns
 	reportBuilder

@@ -194,18 +194,28 @@ func callWithin[T any](ctx context.Context, j *job, key string, limit time.Durat
 func (s *holderSearch) runJob(ctx context.Context, o jobOrder, overlays []*searchedOverlay) error {
 	o.KnownUnanswered = jobs.waitFor()
 	o.MaxUnanswered = min(maxUnansweredPerJob, maxUnansweredInAll-len(o.KnownUnanswered))
-	err := cmp.Or(s.runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
-		Job: Job.Name, Input: o, Deadline: jobDeadline, Owner: "holders",
-		Each: func(text json.RawMessage) error {
-			var line jobOutput
-			if err := json.Unmarshal(text, &line); err != nil {
-				return err
-			}
-			s.addLine(line, overlays)
-			return nil
-		},
-	})
+	each := func(text json.RawMessage) error {
+		var line jobOutput
+		if err := json.Unmarshal(text, &line); err != nil {
+			return err
+		}
+		s.addLine(line, overlays)
+		return nil
+	}
+	begun := s.begun
+	if s.begun = nil; begun == nil {
+		var err error
+		if begun, err = cmp.Or(s.runner, &subprocess.Runner{}).Begin(ctx, jobOptions()); err != nil {
+			return cmp.Or(ctx.Err(), err)
+		}
+	}
+	err := begun.Finish(o, each)
 	return cmp.Or(ctx.Err(), err)
+}
+
+// jobOptions are those of the process for a job.
+func jobOptions() subprocess.Options {
+	return subprocess.Options{Job: Job.Name, Deadline: jobDeadline, Owner: "holders"}
 }
 
 // addLine adds one line of the output to the report.

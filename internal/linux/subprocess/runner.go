@@ -52,33 +52,24 @@ func (e *LostError) Unwrap() error { return e.Err }
 // been handed on. ErrTooMany: nothing was started; a program that has not called Main starts nothing either. Any other
 // error but a *LostError is the job's own, or the reason why no process could be started.
 func (r *Runner) Run(ctx context.Context, options Options) error {
-	if !mainCalled.Load() {
-		return fmt.Errorf("run job %q: %w", options.Job, errNotPrepared)
+	input, err := encodeInput(options.Input)
+	if err != nil {
+		return fmt.Errorf("run job %q: %w", options.Job, err)
 	}
-	if options.Deadline <= 0 {
-		return fmt.Errorf("run job %q: deadline %v is not more than 0", options.Job, options.Deadline)
+	b, err := r.Begin(ctx, options)
+	if err != nil {
+		return err
 	}
-	input, err := json.Marshal(options.Input)
+	return b.finish(input, options.Each)
+}
+
+// encodeInput is the input of a job as its process reads it.
+func encodeInput(v any) ([]byte, error) {
+	input, err := json.Marshal(v)
 	if err == nil && len(input) > maxInput {
 		err = fmt.Errorf("input has %d bytes, more than %d", len(input), maxInput)
 	}
-	if err != nil {
-		return fmt.Errorf("run job %q: %w", options.Job, err)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, options.Deadline, ErrDeadline)
-	defer cancel()
-	child := &jobProcess{job: options.Job, owner: options.Owner, waitKeys: options.Waits, exited: make(chan struct{})}
-	if err = r.acquire(ctx, child); err == nil {
-		err = r.startProcess(child)
-	}
-	if err != nil {
-		return fmt.Errorf("run job %q: %w", options.Job, err)
-	}
-	stop := context.AfterFunc(ctx, child.giveUp)
-	defer stop()
-	err = child.exchange(input, options.Each)
-	defer r.noteLeft(child, err == nil)
-	return child.resultOf(ctx, err)
+	return input, err
 }
 
 // Lingering is how many processes have been given up and have not ended yet.

@@ -114,6 +114,45 @@ func TestAnswersComeInOrder(t *testing.T) {
 	awaitNoProcess(t, &r)
 }
 
+// TestBegun processes wait for their input, or are dropped.
+func TestBegun(t *testing.T) {
+	t.Parallel()
+	r := &subprocess.Runner{MaxLingering: 1}
+	options := subprocess.Options{Job: "length", Deadline: enough}
+	begin := func() *subprocess.Begun {
+		b, err := r.Begin(t.Context(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	begun, got := begin(), ""
+	err := begun.Finish("four", func(text json.RawMessage) error {
+		got += string(text)
+		return nil
+	})
+	if err != nil || got != "6" { // with its quotes
+		t.Errorf("%q, %v", got, err)
+	}
+	begun.Drop() // does nothing any more
+	awaitNoProcess(t, r)
+	dropped := begin()
+	dropped.Drop()
+	dropped.Drop()
+	awaitNoProcess(t, r)
+	if err := begin().Finish(func() {}, nil); err == nil || !strings.Contains(err.Error(), `run job "length"`) {
+		t.Errorf("an input that is no JSON: %v", err)
+	}
+	awaitNoProcess(t, r)
+	options.Job, options.Deadline = "hang", 50*time.Millisecond
+	if err := begin().Finish("late", nil); !errors.Is(err, subprocess.ErrDeadline) {
+		t.Errorf("after its deadline: %v", err)
+	}
+	var none *subprocess.Begun
+	none.Drop()
+	awaitNoProcess(t, r)
+}
+
 // awaitNoProcess waits until every process has ended.
 func awaitNoProcess(t *testing.T, r *subprocess.Runner) {
 	t.Helper()
