@@ -6,6 +6,7 @@
 package chart
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,8 +19,11 @@ import (
 	"kubediag.org/kubediag/test/cluster"
 )
 
-// server is an API server without anything of kubediag, by its kubeconfig.
-type server struct{ kubeconfig string }
+// server is an API server without anything of kubediag, by its kubeconfig, and the helm that is used there.
+type server struct {
+	kubeconfig string
+	program    func(context.Context) (string, error)
+}
 
 func startServer(t *testing.T) server {
 	t.Helper()
@@ -32,12 +36,12 @@ func startServer(t *testing.T) server {
 			t.Error(err)
 		}
 	})
-	return server{c.Kubeconfig()}
+	return server{c.Kubeconfig(), cluster.Helm}
 }
 
 func (s server) helm(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := call(t, cluster.Helm, s.kubeconfig, args...)
+	out, err := call(t, s.program, s.kubeconfig, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +60,7 @@ func (s server) kubectl(t *testing.T, args ...string) string {
 // refused fails the test unless helm refuses with a text.
 func (s server) refused(t *testing.T, want string, args ...string) {
 	t.Helper()
-	if out, err := call(t, cluster.Helm, s.kubeconfig, args...); err == nil || !strings.Contains(err.Error(), want) {
+	if out, err := call(t, s.program, s.kubeconfig, args...); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%q: %v, want %q\n%s", args, err, want, out)
 	}
 }

@@ -90,3 +90,42 @@ func TestHelmVersionsRefuse(t *testing.T) {
 		})
 	}
 }
+
+// TestHelmVersionsInstall has each version of helm install the chart on an API server, upgrade it and uninstall it.
+func TestHelmVersionsInstall(t *testing.T) {
+	for _, version := range helmVersions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.program = helmOf(version)
+			checkLife(t, s)
+		})
+	}
+}
+
+// checkLife installs the chart, upgrades it to a later version with other values, and uninstalls it.
+func checkLife(t *testing.T, s server) {
+	t.Helper()
+	const images = "-o=jsonpath={.spec.template.spec.containers[*].image}"
+	s.kubectl(t, "get", "--raw=/openapi/v2") // a new server takes its time for it, and helm 3.10 waits for 32 seconds
+	out := s.helm(t, "install", "kubediag", chartDir, "-n", "elsewhere", "--create-namespace", loaded, "--set=components.eviction=true")
+	if want := "kubectl -n elsewhere rollout status daemonset/kubediag-agent"; !strings.Contains(out, want) {
+		t.Errorf("there is no %q in the notes of helm: %s", want, out)
+	}
+	s.shows(t, "localhost/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=elsewhere", images)
+	s.shows(t, "kubediag-agent-node", "validatingadmissionpolicies")
+	s.shows(t, "kubediag-agent-evictor", "clusterrole")
+	s.kubectl(t, "wait", "--for=condition=Established", "crd/diagnoses.diagnosis.kubediag.org")
+	s.kubectl(t, "apply", "-f", root+"/config/samples/diagnosis.yaml")
+
+	s.helm(t, "upgrade", "kubediag", nextChart(t), "-n", "elsewhere", "--reset-values", loaded, "--set=recovery.mode=Approve")
+	s.shows(t, "localhost/kubediag/manager:v99.0.0", "deployment", "kubediag-manager", "-n=elsewhere", images)
+	s.shows(t, "Approve", "recoverypolicy", "kubediag-default", "-o=jsonpath={.spec.mode}")
+	s.gone(t, "clusterrole", "kubediag-agent-evictor")
+	s.shows(t, "kubediag-agent-node", "validatingadmissionpolicies")
+
+	s.helm(t, "uninstall", "kubediag", "-n", "elsewhere")
+	s.gone(t, "clusterrole,clusterrolebinding,daemonset,deployment,validatingadmissionpolicy", "-A", "-l=app.kubernetes.io/name=kubediag")
+	s.gone(t, "recoverypolicy", "kubediag-default")
+	s.shows(t, "subpath-remount-diagnosis", "diagnoses", "-n=default")
+}
