@@ -505,6 +505,21 @@ func TestFaultsOfOneMountAreOne(t *testing.T) {
 	if len(got) != 1 || got[0].Code != "StaleSubPath" || got[0].State != v1.FaultHealed {
 		t.Errorf("one mount, healed: %+v", got)
 	}
+	numbered := func(number uint64, healed bool) fault.Finding {
+		f := old(1, healed)
+		f.Mount.ID = number
+		return f
+	}
+	for name, two := range map[string][]fault.Finding{
+		"the later one lacks the number": {numbered(9, false), old(1, true)}, "the first one lacks it": {old(1, false), numbered(9, true)},
+	} {
+		if got = Faults(two); len(got) != 1 || got[0].State != v1.FaultHealed || got[0].Mount.ID != 9 {
+			t.Errorf("one mount, %s: %+v", name, got)
+		}
+	}
+	if got = Faults([]fault.Finding{numbered(8, false), numbered(9, true), old(1, true)}); len(got) != 2 || got[0].State != v1.FaultPresent {
+		t.Errorf("two mounts at one place, one after the other: %+v", got)
+	}
 	if got = Faults([]fault.Finding{stale(7, false), other(fault.MissingBindSource, false)}); len(got) != 2 {
 		t.Errorf("a bind whose source is missing is no broken mount: %+v", got)
 	}

@@ -29,14 +29,19 @@ func Faults(findings []fault.Finding) []v1.Fault {
 		if finding.Pod != (fault.Pod{}) {
 			f.Pod = &v1.FaultPod{Namespace: finding.Pod.Namespace, Name: finding.Pod.Name, UID: types.UID(finding.Pod.UID)}
 		}
-		key := identityOf(finding)
-		i, known := at[key]
+		i, known := indexOf(finding, at, all)
 		if !known {
-			at[key] = len(all)
-			all = append(all, f)
+			i, all = len(all), append(all, f)
+		}
+		setIndex(finding, at, i)
+		if !known {
 			continue
 		}
 		older := all[i]
+		if f.Mount != nil && older.Mount != nil {
+			f.Mount.ID = max(f.Mount.ID, older.Mount.ID)
+			older.Mount.ID = f.Mount.ID
+		}
 		if older.Code != f.Code {
 			older.State, older.Evidence, f.Evidence = f.State, f.Evidence, older.Evidence
 			f, older = older, f
@@ -73,6 +78,26 @@ func identityOf(f fault.Finding) identity {
 		return identity{code: code, mount: m}
 	}
 	return identity{code: f.Code, pod: f.Pod.UID, container: f.Container, volume: f.Volume}
+}
+
+// indexOf is where a fault is that is the same. The number of a mount that the kernel never uses again may be missing in one of two findings about
+// it: then they are one if all else agrees, as fault.Mount.Same has it.
+func indexOf(f fault.Finding, at map[identity]int, all []v1.Fault) (i int, known bool) {
+	if i, known = at[identityOf(f)]; known || f.Mount.ID == 0 || f.Mount.Point == "" {
+		return i, known
+	}
+	f.Mount.ID = 0
+	i, known = at[identityOf(f)]
+	return i, known && all[i].Mount.ID == 0
+}
+
+// setIndex notes where the fault of a finding is, also for findings that lack the number of its mount.
+func setIndex(f fault.Finding, at map[identity]int, i int) {
+	at[identityOf(f)] = i
+	if f.Mount.Point != "" {
+		f.Mount.ID = 0
+		at[identityOf(f)] = i
+	}
 }
 
 func mountOf(m *fault.Mount) *v1.Mount {
