@@ -114,7 +114,7 @@ test-kernel: ## Run the tests that need root, on real mounts
 test-kernels: ## Run the kernel tier, and what only a virtual machine can show, on Linux 5.10, 6.1, 6.12 and this machine's
 test-ceph: ## Run the tests that need a Ceph file system, and start one
 test-cluster: ## Run the tests that need a cluster, and start one
-test-release: ## Make a release twice, compare all files, run its programs for arm64, heal a pod with its files alone, and try real FUSE clients and older API servers; no part of make test
+test-release: ## Make a release twice, compare all files, run its programs for arm64, heal a pod with its files alone, and try real FUSE clients, another kubelet and container runtime, and older API servers; no part of make test
 fuzz: ## Look for new inputs with every fuzz test, for FUZZTIME each
 test-api test-cluster: kubernetes
 test-unit test-api test-kernel test-kernels test-ceph test-cluster fuzz:

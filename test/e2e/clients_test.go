@@ -56,19 +56,19 @@ func TestClients(t *testing.T) {
 	for name, c := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			checkClient(t, c)
+			checkClient(t, c, cluster.Options{Kubelet: cluster.Kubernetes137})
 		})
 	}
 }
 
-func checkClient(t *testing.T, c fuseClient) {
+func checkClient(t *testing.T, c fuseClient, o cluster.Options) {
 	must(t, debian.Install(t.Context(), c.programs...))
 	data := t.TempDir()
 	must(t, errors.Join(
 		os.MkdirAll(filepath.Join(data, "sub"), 0o755),
 		os.WriteFile(filepath.Join(data, "file"), []byte("whole\n"), 0o600),
 		os.WriteFile(filepath.Join(data, "sub/file"), []byte("part\n"), 0o600)))
-	v := &cephVolume{env: start(t, cluster.Options{Kubelet: cluster.Kubernetes137})}
+	v := &cephVolume{env: start(t, o)}
 	v.driver = csi.Install(t, v.Env, c.daemon(t, data, t.TempDir())...)
 	v.driver.AddVolume(t, volumeName, "")
 	v.pods = v.driver.Start(t, readersOf("readers", volumeName, 1))
