@@ -30,7 +30,7 @@ func TestReadAhead(t *testing.T) {
 		}
 		return table
 	}
-	if readText() == readText() {
+	if first := readText(); readText() == first {
 		t.Error("two texts are one, though nothing was read ahead")
 	}
 	n.ReadAhead()

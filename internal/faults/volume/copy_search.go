@@ -49,14 +49,14 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	if s.unclaimed, err = newUnclaimed(ctx, e.host, volumes); err != nil {
 		return nil, err
 	}
-	// A healthy file system that the kubelet's namespace shows is of interest only if certain pods are inspected.
+	// A healthy file system that the kubelet's namespace shows is of interest only if certain pods are inspected, or if no volume claims it.
 	isWanted := func(d device) bool {
-		return len(e.scope.PodUIDs) > 0 || !e.host.shownDevices[d]
+		return len(e.scope.PodUIDs) > 0 || !e.host.shownDevices[d] || s.unclaimed.onHost[d]
 	}
 	candidates, survey, err := e.host.node.Pass().MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
-		return !b.Namespace.Same(e.host.namespace) && (s.volumesByDevice[d] != nil || plain[d] != nil || b.Major == 0 && b.MayHang &&
-			isWanted(d) || b.MayHang && s.unclaimed.onHost[d])
+		return !b.Namespace.Same(e.host.namespace) && (s.volumesByDevice[d] != nil || plain[d] != nil ||
+			b.MayHang && isWanted(d) && (b.Major == 0 || s.unclaimed.onHost[d]))
 	})
 	e.seen.Coverage.Namespaces = &survey
 	e.seen.Unknown.AddSkipped(survey.Skipped...)
@@ -65,8 +65,7 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	}
 	// A mount may also be of an earlier file system of a volume, that no volume has any more or that is dead for others still.
 	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool {
-		return plainDirOf(plain, m) == nil && (!mountns.MayHang(m.FSType) || !isWanted(deviceOf(m.Mount)) && !s.unclaimed.onHost[deviceOf(m.Mount)]) &&
-			!s.mayBeCopy(m)
+		return plainDirOf(plain, m) == nil && (!mountns.MayHang(m.FSType) || !isWanted(deviceOf(m.Mount))) && !s.mayBeCopy(m)
 	})
 	if err := s.namespaces.findOwners(ctx, candidates); err != nil {
 		return nil, err
