@@ -44,7 +44,7 @@ func matrix() [][]string {
 }
 
 // helmVersions are those beside helm 3.22, which the other tests use.
-var helmVersions = []string{cluster.Helm310}
+var helmVersions = []string{cluster.Helm310, cluster.Helm43}
 
 func helmOf(version string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) { return cluster.HelmOf(ctx, version) }

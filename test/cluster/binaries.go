@@ -34,10 +34,11 @@ const (
 	runc        = "1.5.2"
 )
 
-// Versions of the program helm. Only the tests before a release have the oldest one.
+// Versions of the program helm. Only the tests before a release have the oldest and the newest one.
 const (
 	Helm310 = "3.10.3"
 	Helm322 = "3.22.0"
+	Helm43  = "4.3.1"
 )
 
 // component is a program and the folder of the module that pins everything it is built from.
@@ -75,6 +76,7 @@ var rare = []component{
 	{"containerd-shim-runc-v2", Containerd2, "containerd-2.4", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", nil},
 	{"runc", runc, "runc-1.5", "github.com/opencontainers/runc", nil},
 	{"helm", Helm310, "helm-3.10", "helm.sh/helm/v3/cmd/helm", nil},
+	{"helm", Helm43, "helm-4.3", "helm.sh/helm/v4/cmd/helm", nil},
 	{"e2e.test", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/e2e", nil},
 	{"agnhost", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/images/agnhost", nil},
 }
