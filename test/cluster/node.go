@@ -97,6 +97,9 @@ func (c *Cluster) startContainerd(ctx context.Context, bin map[string]string) er
 	files := struct{ Dir, Shim, Runc string }{Dir: c.dir} // containerd finds Debian's programs by itself
 	if c.o.Containerd != "" {
 		files.Shim, files.Runc = bin["containerd-shim-runc-v2"], bin["runc"]
+		if err := os.Chmod(c.dir, 0o700|passable); err != nil { // the root directory of a container is below it, also for a user namespace
+			return fmt.Errorf("open cluster folder: %w", err)
+		}
 	}
 	f, err := os.Create(c.path("containerd.toml"))
 	if err != nil {

@@ -111,6 +111,9 @@ func (c *Cluster) mountDisk(ctx context.Context) error {
 // lostAndFound is in a new file system from the start.
 const lostAndFound = "lost+found"
 
+// passable lets others through a folder whose entries they know, and not list it.
+const passable = 0o011
+
 // clusterDirs lists the folders of this user's clusters, dead and alive.
 func clusterDirs() ([]string, error) {
 	all, err := filepath.Glob(filepath.Join(base, dirPrefix+"*"))
@@ -120,7 +123,7 @@ func clusterDirs() ([]string, error) {
 	var dirs []string
 	for _, dir := range all {
 		st, err := os.Lstat(dir)
-		if err == nil && st.IsDir() && st.Mode().Perm() == 0o700 && ownedByUs(dir) {
+		if err == nil && st.IsDir() && st.Mode().Perm()&^passable == 0o700 && ownedByUs(dir) {
 			dirs = append(dirs, dir)
 		}
 	}

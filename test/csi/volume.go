@@ -66,7 +66,7 @@ spec:
   template:
     metadata: {labels: {app: %[1]s}}
     spec:
-      terminationGracePeriodSeconds: 1
+      terminationGracePeriodSeconds: 1%[6]s
       containers:
       - name: ` + Whole + `
         image: ` + install.Busybox + `
@@ -99,12 +99,18 @@ type Readers struct {
 	Pods int
 	// File is what they read: a file in the volume, and one in its directory SubPath.
 	File, SubPath string
+	// OwnUsers gives each pod a user namespace of its own.
+	OwnUsers bool
 }
 
 // Start starts readers, waits until all of them run, and gives their pods.
 func (d *Driver) Start(t testing.TB, r Readers) (pods []corev1.Pod) {
 	t.Helper()
-	d.env.Kubectl(t, fmt.Sprintf(readersManifest, r.Name, r.Volume, r.Pods, r.File, r.SubPath), "apply", "-f", "-")
+	var users string
+	if r.OwnUsers {
+		users = "\n      hostUsers: false"
+	}
+	d.env.Kubectl(t, fmt.Sprintf(readersManifest, r.Name, r.Volume, r.Pods, r.File, r.SubPath, users), "apply", "-f", "-")
 	d.env.Wait(t, "the readers to run", func(ctx context.Context) bool {
 		var list corev1.PodList
 		err := d.env.List(ctx, &list, client.InNamespace("default"), client.MatchingLabels{"app": r.Name})

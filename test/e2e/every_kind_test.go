@@ -190,9 +190,9 @@ func (g *goingPods) checkFindsNothing(t *testing.T, pod string) {
 }
 
 // scanWithPods is a scan of the node that knows the pods.
-func (g *goingPods) scanWithPods(t *testing.T) (report scanReport, status int) {
+func (e *env) scanWithPods(t *testing.T) (report scanReport, status int) {
 	t.Helper()
 	pods := filepath.Join(t.TempDir(), "pods.json")
-	must(t, os.WriteFile(pods, []byte(g.Kubectl(t, "", "get", "pods", "-A", "-o", "json")), 0o600))
-	return g.scan(t, "--pods="+pods)
+	must(t, os.WriteFile(pods, []byte(e.Kubectl(t, "", "get", "pods", "-A", "-o", "json")), 0o600))
+	return e.scan(t, "--pods="+pods)
 }
