@@ -246,7 +246,8 @@ func TestScreens(t *testing.T) {
 	}
 	show := func(n int, d *v1.Diagnosis) func(s terminal.Screen) string {
 		return func(s terminal.Screen) string {
-			return (&subject{api: api, screen: s, now: noon, faults: (&faultsOptions{}).chosenFaults(objectsOf(presentOf(n))), diagnosis: d}).text()
+			of := &subject{api: api, screen: s, now: noon, faults: (&faultsOptions{}).chosenFaults(objectsOf(presentOf(n))), diagnosis: d}
+			return took.ReplaceAllString(of.text(), "$1 2.0 s")
 		}
 	}
 	faults := func(n int) func(s terminal.Screen) string {
