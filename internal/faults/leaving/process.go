@@ -41,7 +41,10 @@ func (p Process) String() string {
 	if p.PID == 0 {
 		return p.Uses
 	}
-	text := "process " + p.held().String()
+	text := p.held().String()
+	if p.Command != "" {
+		text = "process " + text
+	}
 	if p.Container != "" {
 		text += fmt.Sprintf(" of container %q", p.Container)
 	}

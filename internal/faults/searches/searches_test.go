@@ -20,8 +20,10 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
@@ -186,5 +188,31 @@ func TestUncountedParts(t *testing.T) {
 	}
 	if all := Unread(0, nil, 0); len(all) > 0 {
 		t.Errorf("gaps of a pass that has read all: %+v", all)
+	}
+}
+
+// TestUsersOfAMoment: a process that a second search does not find any more keeps no mount.
+func TestUsersOfAMoment(t *testing.T) {
+	t.Parallel()
+	loop := leaving.Process{Uses: "a file there is loop device /dev/loop3"}
+	stays := leaving.Process{PID: 7, Command: "rsync", Path: "/k/a"}
+	looks := [][]leaving.Process{
+		{{PID: 6, Command: "find"}, stays, loop, {Uses: "the kernel swaps to a file there"}},
+		{{PID: 7, Command: "rsync", Path: "/k/b"}, {PID: 8, Command: "find"}, loop},
+	}
+	find := func(context.Context, mountinfo.Mount) (users []leaving.Process, err error) {
+		users, looks = looks[0], looks[1:]
+		return users, nil
+	}
+	users, err := lastingUsers(find)(t.Context(), mountinfo.Mount{})
+	if diff := cmp.Diff([]leaving.Process{stays, loop}, users); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	looks = [][]leaving.Process{nil}
+	if users, err := lastingUsers(find)(t.Context(), mountinfo.Mount{}); len(users) > 0 || err != nil || len(looks) > 0 {
+		t.Errorf("no user: %v, %v, %d looks left", users, err, len(looks))
+	}
+	if got := (leaving.Process{PID: 7, Uses: "a file there open"}).String(); got != "process 7 has a file there open" {
+		t.Errorf("a process without a name: %q", got)
 	}
 }

@@ -6,6 +6,7 @@ package searches
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
@@ -19,8 +20,30 @@ var ways = map[devholder.Kind]string{
 	devholder.Program: "its program there", devholder.Mapping: "a file there mapped",
 }
 
+// userSearch finds the users of a mount of a pod.
+type userSearch func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process, error)
+
 // UsersBy finds the users of a mount of a pod by the search for the users of devices and file systems.
 func UsersBy(i *device.Inspector) func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process, error) {
+	return lastingUsers(usersBy(i))
+}
+
+// lastingUsers finds the users that a second search finds, too. Many programs have a directory open for a moment, such as kubediag itself when
+// it asks a mount whether it is alive, and the kubelet tries again after that.
+func lastingUsers(find userSearch) userSearch {
+	return func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process, error) {
+		users, err := find(ctx, m)
+		if len(users) == 0 {
+			return users, err
+		}
+		again, err := find(ctx, m)
+		return slices.DeleteFunc(users, func(p leaving.Process) bool {
+			return !slices.ContainsFunc(again, func(q leaving.Process) bool { return p == q || p.PID != 0 && p.PID == q.PID })
+		}), err
+	}
+}
+
+func usersBy(i *device.Inspector) userSearch {
 	return func(ctx context.Context, m mountinfo.Mount) (users []leaving.Process, err error) {
 		usage, err := i.Users(ctx, m)
 		if device.IsGone(err) {
