@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -226,6 +227,9 @@ func (s *copySearch) takeUnclaimedMount(m *unclaimedMount, answer probe.Answer, 
 	s.volumes = append(s.volumes, &Health{Evidence: e, Verdict: Judge(e), Replacement: Replacement{NoSourceReason: e.NoStagingReason}})
 }
 
+// ofKubelet is a place where a kubelet with another root directory has a volume. Such a mount is judged where that kubelet is looked at.
+var ofKubelet = regexp.MustCompile(`/pods/[0-9a-f-]{36}/volume|/plugins/kubernetes\.io/`)
+
 // judgeOfNode asks the file systems of the node that are of no known volume and that no container has. As long as no specs are known, each may be the
 // hostPath of a pod: its container need not run, as none can be started with a broken one. Such a file system is listed as not judged, with its fault.
 func (s *copySearch) judgeOfNode(ctx context.Context, prober *batchProber) error {
@@ -237,7 +241,7 @@ func (s *copySearch) judgeOfNode(ctx context.Context, prober *batchProber) error
 	var mounts []mountinfo.Mount
 	for _, m := range s.host.table.Mounts() {
 		d := deviceOf(m)
-		if !s.unclaimed.onHost[d] || s.unclaimed.byDevice[d] != nil || asked[d] {
+		if !s.unclaimed.onHost[d] || s.unclaimed.byDevice[d] != nil || asked[d] || ofKubelet.MatchString(m.Point) {
 			continue
 		}
 		if top, ok := s.host.table.Top(m.Point); ok && top.ID == m.ID {

@@ -122,6 +122,22 @@ func TestDeadFileSystemOfNoPod(t *testing.T) {
 	s.checkOfNode(host, "with specs", false)
 }
 
+// TestDeadVolumeOfAnotherKubelet: two kubelets of a machine have root directories of their own, and each one's volumes are judged with it.
+func TestDeadVolumeOfAnotherKubelet(t *testing.T) {
+	s, _, _ := unclaimedScene(t)
+	for _, at := range []string{
+		"pods/7d0e5d0c-3a7c-4a53-9f0e-000000000001/volumes/kubernetes.io~empty-dir/w/build", "pods/7d0e5d0c-3a7c-4a53-9f0e-000000000001/volume-subpaths/v/c/0",
+		"plugins/kubernetes.io/csi/d.example.com/1/globalmount",
+	} {
+		at = filepath.Join(t.TempDir(), at)
+		s.must(os.MkdirAll(at, 0o755))
+		kerneltest.FUSE(t, at).Kill()
+	}
+	if all, survey := s.findings(mountstate.Scope{}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
+		t.Errorf("%+v, not judged %+v", all, survey.Unknown.Places)
+	}
+}
+
 // checkOfNode checks that a mount of the node is no fault, and whether it is listed as not judged, also by what was written down.
 func (s *volumeScene) checkOfNode(host, when string, unknown bool) {
 	s.t.Helper()
