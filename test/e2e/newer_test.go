@@ -195,7 +195,7 @@ func (n *newerPods) healNode(t *testing.T) {
 	n.checkUntouched(t, p, before)
 }
 
-// refuseContainers has another Diagnosis look at the pod, which finds nothing that it may replace.
+// refuseContainers runs another Diagnosis of the pod. It may replace no mount.
 func (n *newerPods) refuseContainers(t *testing.T) {
 	t.Helper()
 	p := &n.pods[0]

@@ -381,7 +381,7 @@ func (e *env) scan(t *testing.T, args ...string) (report scanReport, status int)
 		cmd := e.onNode(t.Context(), t, append([]string{"scan", "-o", "json"}, args...)...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		out, _ := cmd.Output() // what the exit status says is for the caller
+		out, _ := cmd.Output() // the caller judges the exit status
 		report = scanReport{}
 		if err := json.Unmarshal(out, &report); err != nil {
 			t.Fatalf("%v: %v, %s, standard error %q", cmd.Args, err, cmd.ProcessState, stderr.String())

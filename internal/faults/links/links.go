@@ -96,8 +96,8 @@ type reading struct {
 	silent error
 }
 
-// read reads the table, and then the pods: one that came meanwhile wants its mounts. Without all, it leaves out the mounts of other pods and of
-// the node, which decide nothing about the links of the pods in scope.
+// read reads the mount table first and the pods after it, so that a pod that came between both lacks its mounts, and is looked at again. Without all,
+// it leaves out the mounts of other pods and of the node. They decide nothing about the links of the pods in scope.
 func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(mountstate.PodSource) bool, all bool) (n *reading, err error) {
 	n = &reading{node: node}
 	if n.table, err = node.Mounts(ctx); err != nil {

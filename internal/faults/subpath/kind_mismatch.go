@@ -117,8 +117,8 @@ func (c containerSources) sourceOf(index int, m corev1.VolumeMount) (name string
 	return "", nil
 }
 
-// claimPoint is where the kubelet has the volume of the pod's claim, if the pod has one claim and one such volume: one that the kubelet has
-// a directory of, and of which the pod's spec has no name.
+// claimPoint is the place of the volume of the pod's claim. It is known if the pod has one claim, and the kubelet has one directory of a volume
+// whose name is not in the pod's spec.
 func (c containerSources) claimPoint() string {
 	all, known := c.paths.volumesOf(c.node, string(c.pod.UID))
 	volumes := slices.DeleteFunc(slices.Clone(all), func(have kubelet.Volume) bool {

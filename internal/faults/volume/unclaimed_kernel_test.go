@@ -138,7 +138,7 @@ func TestDeadVolumeOfAnotherKubelet(t *testing.T) {
 	}
 }
 
-// checkOfNode checks that a mount of the node is no fault, and whether it is listed as not judged, also by what was written down.
+// checkOfNode fails if a mount of the node is a fault, or unless it is listed as not judged as wanted. Both hold for a look and for its record.
 func (s *volumeScene) checkOfNode(host, when string, unknown bool) {
 	s.t.Helper()
 	all, survey := s.findings(mountstate.Scope{})
