@@ -214,6 +214,7 @@ func (s *pass) settleGroup(group *targetGroup) {
 		return
 	}
 	late := s.lateQuestions[at]
+	late.requests = max(late.requests, s.waitingRequests(at)) // a question may be late before it is sent
 	s.answers[at].Stat = late.Stat
 	delete(s.prober.answeringFileSystems, group.device)
 	defer func() {
