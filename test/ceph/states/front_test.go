@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -138,6 +139,9 @@ func (p program) probes(t *testing.T, s states.State, place *states.Place) {
 	}
 }
 
+// unseenPart is what a scan says of a part that it could not look at.
+type unseenPart struct{ What string }
+
 // scans has the verb scan find the volume's fault, and no other.
 func (p program) scans(t *testing.T, s states.State, place *states.Place) {
 	t.Helper()
@@ -153,18 +157,21 @@ func (p program) scans(t *testing.T, s states.State, place *states.Place) {
 		Looked struct {
 			Pods, Volumes     int
 			VolumesIncomplete []string
-			NotLookedAt       []struct{ What string }
+			NotLookedAt       []unseenPart
 		}
 	}
+	isOther := func(gap unseenPart) bool { return !strings.HasPrefix(gap.What, runtimeUnseen) }
 	r := p.json(t, &report, scan(place)...)
+	// Another test of the machine may have more mounts than a scan has room for, or a process that cannot be read yet.
+	for deadline := time.Now().Add(time.Minute); slices.ContainsFunc(report.Looked.NotLookedAt, isOther); r = p.json(t, &report, scan(place)...) {
+		if t.Logf("scan: not looked at: %v", report.Looked.NotLookedAt); time.Now().After(deadline) {
+			t.Fatal("no scan looks at everything")
+		}
+		report.Faults, report.Looked.NotLookedAt = nil, nil
+	}
 	want := status(s.Code)
-	for _, gap := range report.Looked.NotLookedAt {
-		if !strings.HasPrefix(gap.What, runtimeUnseen) {
-			t.Errorf("scan: not looked at: %s", gap.What)
-		}
-		if want == 0 {
-			want = unseen
-		}
+	if want == 0 && len(report.Looked.NotLookedAt) > 0 {
+		want = unseen
 	}
 	if r.status != want || len(report.Faults) != status(s.Code) || report.Looked.Pods != 1 || report.Looked.Volumes != 1 ||
 		len(report.Looked.VolumesIncomplete) > 0 {
