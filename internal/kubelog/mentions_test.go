@@ -159,6 +159,11 @@ func TestHints(t *testing.T) {
 		"ls: cannot open directory '/data': Input/output error":                                                                 "answers with an error",
 		"ls: cannot open directory '/cvmfs/atlas': Too many levels of symbolic links":                                           "answers with an error",
 		"touch: cannot touch '/data/x': Read-only file system":                                                                  "read-only",
+		`MountVolume.SetUp failed for volume "cm" : configmap "web" not found`:                                                  "has not got the ConfigMap",
+		`MountVolume.SetUp failed for volume "t" : object "shop"/"kube-root-ca.crt" not registered`:                             "has not got the ConfigMap",
+		`MountVolume.SetUp failed for volume "cm" : failed to sync configmap cache: timed out`:                                  "has not got the ConfigMap",
+		`MountVolume.SetUp failed for volume "s" : references non-existent secret key: tls.key`:                                 "has not got the ConfigMap",
+		`configmap "web" was updated`:                                                                                           "",
 		"failed to generate spec: failed to mkdir /opt/data: mkdir /opt/data: read-only file system":                            "",
 	} {
 		got := Mentions(text).Hints

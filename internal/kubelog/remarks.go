@@ -77,6 +77,12 @@ var remarks = []remark{
 		hint:    "another place of this node still has the volume mounted: scan says whose",
 	},
 	{
+		phrases: []string{"configmap", "secret", "config key", "not registered"},
+		like: newPattern(`(?:configmaps?|secrets?) [^ ]+ (?:not found|is forbidden)|object [^ ]+/[^ ]+ not registered|failed to sync (?:configmap|secret) cache|` +
+			`references non-existent (?:config|secret) key`),
+		hint: "the kubelet has not got the ConfigMap or Secret that the volume is made from, or it lacks a key that the pod asks for: nothing is mounted until it has",
+	},
+	{
 		phrases: []string{"unable to attach or mount volumes"},
 		like:    newPattern(`unable to attach or mount volumes: unmounted volumes=`),
 		hint:    "the kubelet waits for these volumes and does not say why: the Event before this one does",

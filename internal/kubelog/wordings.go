@@ -89,7 +89,9 @@ var (
 	// busyInside is an emptyDir that the kubelet cannot remove, because something is mounted inside.
 	busyInside = newPattern(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
 	// busyInPod is a volume of a pod that cannot be unmounted, because something has it open or is mounted inside.
-	busyInPod     = newPattern(`/pods/[^ ]+/volumes/[^ ]+[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
+	busyInPod = newPattern(`/pods/[^ ]+/volumes/[^ ]+[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
+	// subPathStays is a subPath's bind that the kubelet cannot unmount.
+	subPathStays  = newPattern(`cleaning subpath mount .*unmount failed`)
 	missingRecord = newPattern(`/pods/[^ ]+/vol_data\.json(?:: no such file or directory|\]: (?:eof|unexpected end of json input|invalid character))`)
 	// nothingMounted is a volume that cannot be unmounted, because nothing is mounted there.
 	nothingMounted = newPattern(`(?:unmountvolume|teardown|nodeunpublishvolume).*: (?:rpc error: code = [a-z]+ desc = )?volume (?:is )?not mounted|` +
@@ -158,6 +160,8 @@ var wordings = []wording{
 	{code: fault.StuckTermination, all: [][]string{{"vol_data.json"}, {"unmount", "teardown"}}, like: missingRecord},
 	{code: fault.StuckTermination, all: [][]string{{"kubernetes.io~empty-dir"}, busy}, like: busyInside},
 	{code: fault.StuckTermination, all: [][]string{{"unmountvolume", "teardown", "nodeunpublishvolume"}, busy}, like: busyInPod},
+	{code: fault.StuckTermination, all: [][]string{{"cleaning subpath"}, {"unmount failed"}}, like: subPathStays},
+	{code: fault.HeldMount, all: [][]string{{"cleaning subpath"}, {"unmount failed"}, busy}, like: subPathStays},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"could not construct volume information"}, {"is not mounted"}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"failed to remove orphaned pod"}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"orphaned pod "}, {" found, but "}}},
