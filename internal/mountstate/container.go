@@ -33,6 +33,8 @@ type ContainerMount struct {
 	Covered bool `json:"covered,omitempty"`
 	// Elsewhere is whether the container has the wanted directory at another point alone.
 	Elsewhere bool `json:"elsewhere,omitempty"`
+	// Deleted is whether From is a directory of the kubelet that no mount is at, and the container has one there that was deleted.
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // Directory is one of a file system.
@@ -69,6 +71,7 @@ func CompareContainer(host, own *mountinfo.Table, podDir string, records []Conta
 		}
 		below, _ := mountinfo.Below(on.Point, from)
 		m.Wants = directoryOf(&on, below)
+		m.Deleted = visible && top.Deleted() && on.Point != from && mountinfo.Within(path.Join(podDir, "volumes"), m.From)
 		shows := func(at mountinfo.Mount) bool { return directoryOf(&at, "") == m.Wants }
 		m.Covered = m.Covered || m.Has.Device != m.Wants.Device && slices.ContainsFunc(layers, shows)
 		place := m.From[len(path.Dir(podDir)):] // that of the kubelet, as a container with the node's root directory has it, too

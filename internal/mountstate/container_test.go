@@ -52,6 +52,8 @@ func TestContainerLinks(t *testing.T) {
 	t.Parallel()
 	moved, hosts, deleted, above := ownToken, ownToken, ownEmpty, mountinfo.Mount{ID: 60, Parent: 50, Minor: 90, Root: "/", Point: "/var/run"}
 	moved.Point, hosts.Point, deleted.Root = "/run/token", "/host"+tokenPlace, emptyPlace+"//deleted"
+	gone := ownToken
+	gone.Root = "/..data//deleted"
 	at := func(m mountinfo.Mount, id, parent int, minor uint32) mountinfo.Mount {
 		m.ID, m.Parent, m.Major, m.Minor, m.Root = id, parent, 0, minor, "/"
 		return m
@@ -62,7 +64,8 @@ func TestContainerLinks(t *testing.T) {
 	}{
 		"all is there":                         {[]mountinfo.Mount{ownToken, ownEmpty, ownRun}, nil},
 		"the image has a link":                 {[]mountinfo.Mount{moved, ownEmpty, ownRun}, nil},
-		"the directory was deleted":            {[]mountinfo.Mount{ownToken, deleted, ownRun}, nil}, // that is for another look
+		"the directory was deleted":            {[]mountinfo.Mount{ownToken, deleted, ownRun}, map[string]string{"/tmp": strings.Replace(reasonDeletedIn, "%q", `"`+emptyPlace+`"`, 1)}},
+		"the mount of a volume was deleted":    {[]mountinfo.Mount{gone, ownEmpty, ownRun}, nil}, // that is for another look
 		"a path of the node is elsewhere":      {[]mountinfo.Mount{ownToken, ownEmpty}, nil},
 		"a volume is with the node's root":     {[]mountinfo.Mount{hosts, ownEmpty, ownRun}, map[string]string{"/var/run/token": reasonNotInside}},
 		"a volume is missing":                  {[]mountinfo.Mount{ownEmpty, ownRun}, map[string]string{"/var/run/token": reasonNotInside}},

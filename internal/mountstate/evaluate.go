@@ -42,6 +42,7 @@ const (
 	reasonNoDirectory = "the directory of the volume is not there, though its pod runs"
 	reasonCovered     = "the volume is mounted, but no path leads to it: another mount lies on the way there"
 	reasonNotInside   = "the container has nothing mounted there, though the container runtime has made a mount for it"
+	reasonDeletedIn   = "the container has a directory there that was deleted, and the kubelet has another one at %q: what is written there is lost"
 	reasonOtherInside = "the container has another file system there than the kubelet has at %q"
 	reasonOnDirectory = "a mount lies on the directory of the volume and hides it, and no container of the pod has the volume with Bidirectional"
 	reasonTwoLayers   = "two file systems are mounted there, one on the other, and the kubelet makes one: the volume is hidden"
@@ -104,8 +105,9 @@ func rowRenewed(c *linkCase) (Verdict, bool) {
 	return Verdict{State: StateRight}, c.link.Kind == SubPathLink
 }
 
-// rowContainer: a container has the file system that the kubelet has, where the runtime has mounted it. If nothing is there for a path of the node, it is not known
-// which mount of the container that is: the image may have a symbolic link on the way.
+// rowContainer: a container has the file system that the kubelet has, where the runtime has mounted it, and no deleted directory, if the volume is
+// no mount: other looks judge the mounts of volumes. If nothing is there for a path of the node, it is not known which mount of the container that
+// is: the image may have a symbolic link on the way.
 func rowContainer(c *linkCase) (Verdict, bool) {
 	if c.link.Kind != ContainerLink {
 		return Verdict{}, false
@@ -117,6 +119,8 @@ func rowContainer(c *linkCase) (Verdict, bool) {
 		return Verdict{State: StatePending, Point: c.at}, true
 	case m.Covered:
 		return c.missing(reasonUnderInside)
+	case m.Deleted:
+		return c.missing(fmt.Sprintf(reasonDeletedIn, m.From))
 	case m.Elsewhere, m.Wants == unknown, m.Has.Device == m.Wants.Device:
 		return Verdict{State: StateRight}, true
 	case m.Has == unknown:

@@ -349,6 +349,9 @@ func TestContainerMounts(t *testing.T) {
 		return errors.Join(systest.UnmountPath(claim, true), sys.BindMount(s.claim, claim), sys.BindMount(s.secret, secret))
 	})
 	check("the emptyDir is removed", 1, "empty in  at empty: nothing is mounted there, though a pod that runs wants a volume there")
+	must(t, os.Mkdir(s.empty, 0o755))
+	check("and another one is made", 1, fmt.Sprintf(
+		"empty in app at empty: the container has a directory there that was deleted, and the kubelet has another one at %q: what is written there is lost", s.empty))
 	runtime.all[0].PID = os.Getpid()
 	check("another process", 0)
 	runtime.all, runtime.err = nil, errors.New("it does not answer")
