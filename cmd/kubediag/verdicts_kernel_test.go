@@ -215,6 +215,7 @@ func TestFileSystemsOnDisks(t *testing.T) {
 			d.verdicts(t).checkFault(t, fault.VolumeIOError)
 		})
 	}
+	t.Run("the kubelet's own", testKubeletsDisk)
 	t.Run("suspended", testSuspended)
 	t.Run("errors alone", testErrors)
 	t.Run("no path", testNoPath)
@@ -242,6 +243,19 @@ func TestFileSystemsOnDisks(t *testing.T) {
 		thaw()
 		d.verdicts(t).checkClean(t)
 	})
+}
+
+// testKubeletsDisk has the file system fail that the directories of pods are on: an emptyDir there is no mount of its own.
+func testKubeletsDisk(t *testing.T) {
+	d := newDisk(t, "", "errors=remount-ro")
+	must(t, systest.UnmountPath(d.point, false))
+	d.point = d.Node.PodsDir() // which newDisk unmounts
+	tool(t, "mount", "-o", "errors=remount-ro", d.device, d.point)
+	d.pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	must(t, os.MkdirAll(d.Node.VolumePoint(kubelet.Volume{PodUID: string(d.pod.UID), Plugin: kubelettest.EmptyDir, Name: "data"}), 0o755))
+	d.verdicts(t).checkClean(t)
+	must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
+	d.verdicts(t).checkUnjudged(t, d.point, "each volume that is no mount: ")
 }
 
 // mapped is a volume on a mapped device of one part: the loop device of the volume.

@@ -4,6 +4,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // hostMounts are the mounts of the kubelet's namespace, as they were when an inspection began.
@@ -57,6 +60,22 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 		}
 	}
 	return h, nil
+}
+
+// judgeOwnDisks notes the file systems that the kubelet's own directories are on, if the kernel says that they do not serve. Each volume that is a
+// directory there, such as an emptyDir, is no mount that could be asked, and fails with them.
+func (h *hostMounts) judgeOwnDisks(unknown *mountstate.Unknown) {
+	for _, dir := range []string{h.node.PodsDir(), h.node.PluginsDir()} {
+		m, ok := h.table.On(dir)
+		if !ok {
+			continue
+		}
+		disk := deviceHealth(m)
+		v := judgeMount(probe.Answer{State: probe.Alive}, false, m, disk) // a directory there was read
+		if reason := cmp.Or(v.Reason(), v.UnknownReason, readOnlyReason(m, disk), noWritesReason(disk)); reason != "" {
+			unknown.AddPlace(mountstate.Place{Point: m.Point, Reason: "the kubelet's own directories are there, and with them each volume that is no mount: " + reason})
+		}
+	}
 }
 
 // withNamespace is a mount of the table with its namespace.

@@ -122,6 +122,7 @@ func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspectio
 		n.volumes = append(n.volumes, &Health{Evidence: *of, Verdict: Judge(*of)})
 	}
 	addUnknownVolumes(&n.seen.Unknown, n.volumes)
+	host.judgeOwnDisks(&n.seen.Unknown)
 	if err := prober.judgePlugins(ctx, enumerator, n.volumes); err != nil {
 		return nil, err
 	}
