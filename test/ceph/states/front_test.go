@@ -139,7 +139,7 @@ func (p program) probes(t *testing.T, s states.State, place *states.Place) {
 	}
 }
 
-// unseenPart is what a scan says of a part that it could not look at.
+// unseenPart is a part of the node that a scan could not look at.
 type unseenPart struct{ What string }
 
 // scans has the verb scan find the volume's fault, and no other.
