@@ -12,6 +12,7 @@
 package procfs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"runtime"
@@ -33,6 +34,9 @@ const (
 	// pollInterval is the time between two checks of the progress. A process is given up when there was none between
 	// two checks.
 	pollInterval = 500 * time.Millisecond
+	// maxRunnableChecks is for how many more checks, in all, one look over the processes waits for those that can run and get no
+	// processor: such a one does not hang, and the node is busy.
+	maxRunnableChecks = 4
 	// maxSilentProcesses is for how many processes a thread waits at most, and maxSilentPerGroup
 	// for how many of one control group. A user who makes such processes prevents
 	// no look at those of others.
@@ -121,8 +125,9 @@ func Open(pid int, open func() (*sys.FD, error)) (*sys.FD, error) {
 }
 
 func askEach[T any](s *silentProcesses, pids []int, look func(int, func()) (T, error), take func(int, T, error)) {
+	var spared atomic.Int64
 	for len(pids) > 0 {
-		r := askRound[T]{silentProcesses: s, pids: pids, readProcess: look, handleResult: take}
+		r := askRound[T]{silentProcesses: s, pids: pids, readProcess: look, handleResult: take, sparedChecks: &spared}
 		pids = pids[r.runUntilStuck():]
 	}
 }
@@ -133,6 +138,7 @@ type askRound[T any] struct {
 	pids         []int
 	readProcess  func(int, func()) (T, error)
 	handleResult func(int, T, error)
+	sparedChecks *atomic.Int64 // those that did not count, of all rounds
 
 	progress   atomic.Int64
 	mu         sync.Mutex
@@ -177,6 +183,14 @@ func (r *askRound[T]) runUntilStuck() int {
 	return r.takenCount + 1
 }
 
+// waitsForProcessor reports whether the process that is asked can run, and may be waited for.
+func (r *askRound[T]) waitsForProcessor() bool {
+	r.mu.Lock()
+	at := r.takenCount
+	r.mu.Unlock()
+	return at < len(r.pids) && r.runnable(r.pids[at]) && r.sparedChecks.Add(1) <= maxRunnableChecks
+}
+
 // watchProgress returns a context that ends when nothing has moved on between two ticks.
 func (r *askRound[T]) watchProgress() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -189,9 +203,10 @@ func (r *askRound[T]) watchProgress() (ctx context.Context, stop func()) {
 				return
 			case <-ticks.C:
 			}
-			if now := r.progress.Load(); now != before {
+			switch now := r.progress.Load(); {
+			case now != before:
 				before, still = now, 0
-			} else {
+			case still == 0 || !r.waitsForProcessor():
 				still++
 			}
 		}
@@ -215,17 +230,18 @@ func (r *askRound[T]) handOver(pid int, value T, err error) bool {
 
 // silentProcesses are the processes that do not answer.
 type silentProcesses struct {
-	calls   bounded.Calls
-	groupOf func(pid int) string
+	calls    bounded.Calls
+	groupOf  func(pid int) string
+	runnable func(pid int) bool
 
 	mu         sync.Mutex
 	groupByPID map[int]string // the control groups of processes for which a thread waits
 }
 
-var otherProcesses = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: controlGroup}
+var otherProcesses = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: controlGroup, runnable: isRunnable}
 
 // processesApart has a group for each process.
-var processesApart = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: strconv.Itoa}
+var processesApart = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: strconv.Itoa, runnable: isRunnable}
 
 // mayAsk reports whether look may be called with a process.
 func (p *silentProcesses) mayAsk(pid int) bool {
@@ -267,6 +283,12 @@ func controlGroup(pid int) string {
 		return strconv.Itoa(pid) // it has ended
 	}
 	return string(text)
+}
+
+// isRunnable reports whether a process has all that it needs but a processor. The kernel shows this file of any process, without its lock.
+func isRunnable(pid int) bool {
+	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/status", nil)
+	return err == nil && bytes.Contains(text, []byte("\nState:\tR"))
 }
 
 // Ended reports whether err only means that the process, or its file, no longer exists.

@@ -22,6 +22,7 @@ import (
 type fakeMachine struct {
 	silentProcesses
 	hung    []int
+	busy    map[int]bool // those that can run
 	release chan struct{}
 	asked   sync.Map // by number
 }
@@ -29,6 +30,7 @@ type fakeMachine struct {
 func newMachine(most int, hung ...int) *fakeMachine {
 	m := &fakeMachine{hung: hung, release: make(chan struct{})}
 	m.calls, m.groupOf = bounded.Calls{Total: most}, func(pid int) string { return strconv.Itoa(pid / 10) }
+	m.runnable = func(pid int) bool { return m.busy[pid] }
 	return m
 }
 
@@ -85,6 +87,33 @@ func TestSilentProcesses(t *testing.T) {
 			t.Errorf("after all have answered: %v, %v", silent, m.groupByPID)
 		}
 	})
+}
+
+// TestBusyNode: a process that waits for a processor is waited for, and one that never gets it is given up like one that hangs.
+func TestBusyNode(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answersAfter time.Duration
+		silent       []int
+		most         time.Duration
+	}{
+		"soon":  {5 * pollInterval, nil, 5 * pollInterval},
+		"never": {time.Hour, []int{3, 15}, (maxRunnableChecks + 2*3) * pollInterval}, // the second of them has no time more
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(maxSilentProcesses, 3, 15)
+				m.busy = map[int]bool{3: true, 15: true}
+				begin := time.Now()
+				time.AfterFunc(tt.answersAfter, func() { close(m.release) })
+				if silent := m.askFirst(t, 20); !slices.Equal(silent, tt.silent) || time.Since(begin) > tt.most {
+					t.Errorf("silent: %v after %v", silent, time.Since(begin))
+				}
+				<-m.release
+			})
+		})
+	}
 }
 
 // TestProcessesApart: of the same ten processes, five are silent, and each of the others is asked.
