@@ -104,6 +104,9 @@ type Result struct {
 	// Unjudged names, in sentences, the parts of the question that could not be judged, and why. Then a result without findings is
 	// no clean negative: the operation fails with the reason NotJudged.
 	Unjudged []string
+	// Over and LeftOver are those of mountstate.Survey: the UIDs of pods that are proven to want nothing, and the points of mounts of the node that are
+	// proven to be of no pod. Such mounts are judged.
+	Over, LeftOver []string
 	// Files are results by key that are too long for people: they are kept on the node, and later operations get them like
 	// Values.
 	Files map[string]string

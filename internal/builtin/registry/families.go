@@ -14,12 +14,14 @@ import (
 // parts are the processors that run by themselves, and as part of the set for all faults.
 type parts struct {
 	pod, table, staleSubPath, volumes, held, orphans, surplus processor.Processor
-	remount, rebind, evict, release, remove, unstack          repair.Family
+	// mounts is surplus by itself. In the set, autoDiagnoser says after all looks which mounts are not judged.
+	mounts                                           processor.Processor
+	remount, rebind, evict, release, remove, unstack repair.Family
 }
 
 func (p parts) steps() []pipeline.Step {
 	var all []pipeline.Step
-	for _, one := range []processor.Processor{p.pod, p.table, p.staleSubPath, p.volumes, p.held, p.orphans, p.surplus} {
+	for _, one := range []processor.Processor{p.pod, p.table, p.staleSubPath, p.volumes, p.held, p.orphans, p.mounts} {
 		all = append(all, pipeline.Step{Processor: one})
 	}
 	for _, one := range []repair.Family{p.remount, p.rebind, p.evict, p.release, p.remove, p.unstack} {

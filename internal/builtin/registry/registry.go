@@ -98,11 +98,11 @@ func New(d Deps) (*pipeline.Registry, error) {
 	if d.Orphans == nil {
 		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	}
-	surplus, mounts := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner, Attachments: d.Attachments}, &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
+	surplus, mounts := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner, Attachments: d.Attachments}, searches.Mounts{Links: &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}}
 	if d.Specs == nil && d.Lister != nil {
 		d.Specs = d.Lister.PodsHere
 	}
-	surplus.Pods, mounts.Pods = d.Specs, d.Specs
+	surplus.Pods, mounts.Links.Pods = d.Specs, d.Specs
 	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime, ClaimPaths: d.ClaimPaths}
 	p := parts{
 		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet, Pods: d.Pods},
@@ -114,7 +114,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 		held:         &device.Diagnoser{Inspector: inspector},
 		release:      &device.ReleaseRecoverer{Inspector: inspector},
 		orphans:      &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
-		surplus: &nodemount.Diagnoser{Inspector: surplus}, unstack: &nodemount.Recoverer{Inspector: surplus},
+		surplus: &nodemount.Diagnoser{Inspector: surplus}, mounts: &nodemount.Diagnoser{Inspector: surplus, Mounts: mounts}, unstack: &nodemount.Recoverer{Inspector: surplus},
 	}
 	families := p.families(fault.Known())
 	all, err := pipeline.NewRegistry(append(p.steps(),

@@ -272,18 +272,8 @@ func Look(ctx context.Context, n Node) (sum mountstate.Survey, err error) {
 		sum.Merge(found)
 	}
 	sum.Attribute()
-	addUncounted(&sum)
+	AddUncounted(&sum)
 	return sum, nil
-}
-
-// addUncounted adds the parts of the merged looks that are not judged to the unknown: the mounts that no pod is known to want, and those of
-// the mount namespaces that the looks could not read.
-func addUncounted(sum *mountstate.Survey) {
-	sum.Account()
-	if passed := sum.Coverage.Namespaces; passed != nil {
-		denied, pids := Refusing(passed.Denied, passed.DeniedPIDs...)
-		sum.Unknown.Merge(mountstate.Unknown{Gaps: Unread(denied, pids, passed.Partial)})
-	}
 }
 
 // maxSourceContainers is how many containers a pod may have whose sources are looked for. For each of them the whole pod is read.

@@ -176,7 +176,7 @@ func TestUncountedParts(t *testing.T) {
 	t.Parallel()
 	stray := mountstate.Classified{Mount: mountstate.Mount{Point: "/k/pods/u/stray"}, Pod: fault.Pod{UID: "u"}, Class: mountstate.Unproven, Reason: "no pod wants it"}
 	sum := mountstate.Survey{Mounts: []mountstate.Classified{stray}, Coverage: mountstate.Coverage{Namespaces: &mountns.Survey{Partial: 2}}}
-	addUncounted(&sum)
+	AddUncounted(&sum)
 	for _, want := range []string{`pod "u" at "/k/pods/u/stray": no pod wants it`, "parts of 2 mount namespaces: they could not be read"} {
 		if !slices.ContainsFunc(sum.Unknown.Sentences(), func(text string) bool { return strings.HasPrefix(text, want) }) {
 			t.Errorf("%q is not in %q", want, sum.Unknown.Sentences())

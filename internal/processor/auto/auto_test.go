@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
@@ -54,9 +55,9 @@ type fakeFamily struct {
 	name   string
 	code   fault.Code
 	broken map[string]bool
-	// unjudged is what could not be judged; mount is that of all findings.
-	unjudged []string
-	mount    fault.Mount
+	// unjudged is what could not be judged; mount is that of all findings. over and leftOver are those of the result.
+	unjudged, over, leftOver []string
+	mount                    fault.Mount
 	// wide is whether it is asked about all pods at once.
 	wide bool
 	// refuses, where it is set, is why nothing is planned; the others fail what they say.
@@ -77,7 +78,7 @@ func (m *fakeFamily) Run(_ context.Context, request processor.Request) (processo
 	if m.looks != nil {
 		return processor.Result{}, m.looks
 	}
-	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: request.Pod.Name}, Unjudged: m.unjudged}
+	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: request.Pod.Name}, Unjudged: m.unjudged, Over: m.over, LeftOver: m.leftOver}
 	for _, pod := range slices.Sorted(func(yield func(string) bool) {
 		for pod := range m.broken {
 			if !yield(pod) {
@@ -477,6 +478,42 @@ func (f *fakeLinks) Look(_ context.Context, s mountstate.Scope) (sum mountstate.
 	f.asked = append(f.asked, strings.Join(s.PodUIDs, ","))
 	sum.Unknown.AddPlace(f.place)
 	return sum, f.err
+}
+
+// nodeMounts are the mounts of a node, none of which a pod is known to want, and mount namespaces that could not be read.
+type nodeMounts []mountstate.Classified
+
+func (m nodeMounts) Look(context.Context, mountstate.Scope) (mountstate.Survey, error) {
+	return mountstate.Survey{Mounts: m, Coverage: mountstate.Coverage{Namespaces: &mountns.Survey{Partial: 2}}}, nil
+}
+
+// TestMountsThatNoPodWants are not clean on a node, but for those of which a look proves that they are of no pod. Mount namespaces that could not be
+// read are not clean, either.
+func TestMountsThatNoPodWants(t *testing.T) {
+	t.Parallel()
+	mounts := nodeMounts{
+		{Mount: mountstate.Mount{Point: "/k/pods/uid-a/stray"}, Pod: fault.Pod{UID: "uid-a"}, Class: mountstate.Unproven, Reason: "no pod wants it"},
+		{Mount: mountstate.Mount{Point: "/k/pods/uid-b/stray"}, Pod: fault.Pod{UID: "uid-b"}, Class: mountstate.Unproven, Reason: "no pod wants it"},
+		{Mount: mountstate.Mount{Point: "/k/plugins/staged"}, Class: mountstate.Unproven, Reason: "no pod has it"},
+	}
+	const unread = "parts of 2 mount namespaces"
+	for name, c := range map[string]struct {
+		over, leftOver []string
+		goes           leavingPods
+		want           []string // the beginnings of the sentences
+	}{
+		"nothing is proven":  {want: []string{`pod "uid-a" at`, `pod "uid-b" at`, `"/k/plugins/staged"`, unread}},
+		"a pod is over":      {over: []string{"uid-b"}, want: []string{`pod "uid-a" at`, `"/k/plugins/staged"`, unread}},
+		"a pod cannot go":    {goes: leavingPods{{Remains: &leaving.Remains{Pod: fault.Pod{UID: "uid-a"}, Over: true}}}, want: []string{`pod "uid-b" at`, `"/k/plugins/staged"`, unread}},
+		"a staging path too": {over: []string{"uid-a", "uid-b"}, leftOver: []string{"/k/plugins/staged"}, want: []string{unread}},
+	} {
+		s := newAutoScene()
+		s.volume.over, s.volume.leftOver = c.over, c.leftOver
+		result, err := (&Diagnoser{Pods: s, Lister: s, Families: s.testFamilies(nil), Links: mounts, Leaving: c.goes}).Run(t.Context(), nodeRequest)
+		if err != nil || result.NoFault || !slices.EqualFunc(result.Unjudged, c.want, strings.HasPrefix) {
+			t.Errorf("%s: %v, not judged %q, want %q", name, err, result.Unjudged, c.want)
+		}
+	}
 }
 
 // TestVolumesThatAreNotThere are not clean, for a pod and for a node. Nothing more is said about a volume with a fault.

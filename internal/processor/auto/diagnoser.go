@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podstatus"
@@ -33,7 +34,7 @@ type Diagnoser struct {
 	Families []Family
 	// Leaving is nil if nothing is known of pods that are being deleted.
 	Leaving LeavingPods
-	// Links looks for volumes that pods want and that are not there; nil: they are not looked for.
+	// Links looks for volumes that pods want and that are not there and, on a node, at all mounts and mount namespaces; nil: they are not looked for.
 	Links mountstate.Inspector
 }
 
@@ -90,6 +91,8 @@ func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (process
 		if err != nil {
 			s.errs = append(s.errs, err)
 		}
+		survey.Over, survey.LeftOver = s.over, s.leftOver
+		searches.AddUncounted(&survey)
 		// Nothing more is said about those that another family has found to be broken.
 		s.result.Unjudged = append(s.result.Unjudged, survey.Unknown.Without(s.result.Findings).Sentences()...)
 	}
@@ -145,6 +148,8 @@ type checkSum struct {
 	result processor.Result
 	checks []familyCheck
 	errs   []error
+	// over and leftOver are those of all results.
+	over, leftOver []string
 	// podIsNamed is whether a pod is: then every look is listed.
 	podIsNamed bool
 }
@@ -161,6 +166,7 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 	}
 	s.result.Findings = append(s.result.Findings, one.Findings...)
 	s.result.Unjudged = append(s.result.Unjudged, one.Unjudged...)
+	s.over, s.leftOver = append(s.over, one.Over...), append(s.leftOver, one.LeftOver...)
 	for _, text := range one.Unjudged[:min(len(one.Unjudged), maxSentences)] {
 		check.Unjudged = append(check.Unjudged, printable.Clip(text, maxMessage))
 	}
@@ -206,6 +212,9 @@ func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods [
 			s.result.Unjudged = append(s.result.Unjudged, state.Text)
 		default:
 			found = append(found, left.Judge()...)
+			if left.Over {
+				s.over = append(s.over, left.Pod.UID)
+			}
 		}
 	}
 	if found = s.newFindings(found); len(found) > 0 {

@@ -9,13 +9,19 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/links"
 	"kubediag.org/kubediag/internal/faults/nodemount"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -60,5 +66,34 @@ func TestRecoversStagingPath(t *testing.T) {
 	}
 	if part, err := h.Plan(t.Context(), request); err != nil || part.NotApplicable == "" {
 		t.Errorf("afterwards: %+v, %v", part, err)
+	}
+}
+
+// TestMountsThatNoPodWants: a mount in the directory of a pod that no pod is known to want keeps a Diagnosis of the node from being clean.
+func TestMountsThatNoPodWants(t *testing.T) {
+	node, err := kubelet.Local(t.TempDir())
+	kerneltest.Must(t, err)
+	stray := filepath.Join(node.PodDir("7f1b6f0a-8c3d-4a57-9a0e-0123456789ab"), "stray")
+	kerneltest.Must(t, os.MkdirAll(stray, 0o755))
+	d := &Diagnoser{
+		Inspector: &nodemount.Inspector{Kubelet: node, Pods: func() []*corev1.Pod { return nil }},
+		Mounts:    searches.Mounts{Links: &links.Inspector{Kubelet: node}},
+	}
+	for _, mounted := range []bool{false, true} {
+		if mounted {
+			kerneltest.Must(t, mount.Tmpfs(stray, 1<<20))
+			t.Cleanup(func() { _ = systest.UnmountPath(stray, true) })
+		}
+		result, err := d.Run(t.Context(), processor.Request{})
+		kerneltest.Must(t, err)
+		said := slices.ContainsFunc(result.Unjudged, func(text string) bool {
+			return strings.Contains(text, strconv.Quote(stray)+": it lies in the directory of a pod")
+		})
+		if said != mounted || len(result.Findings) > 0 || result.NotApplicable == "" {
+			t.Errorf("mounted %t: %+v", mounted, result)
+		}
+		if judged := processor.UnjudgedError(result) == nil; mounted && judged {
+			t.Errorf("clean: %+v", result)
+		}
 	}
 }

@@ -32,6 +32,9 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 		return processor.Result{}, err
 	}
 	result := processor.Result{Values: map[string]string{}, Findings: s.Findings()}
+	for _, f := range result.Findings {
+		result.Over = append(result.Over, f.Pod.UID)
+	}
 	if len(result.Findings) == 0 {
 		result.NotApplicable = s.NoneReason("")
 	}
