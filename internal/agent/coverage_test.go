@@ -6,6 +6,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,14 +20,18 @@ import (
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
-// TestOnlyWhatLastsIsNotJudged: a mount that one look could not judge counts if the next could not, either. While there is no look,
-// nothing is judged.
+// TestOnlyWhatLastsIsNotJudged: a mount that one look could not judge counts if the next could not, either, and so does a part of the node of which
+// the looks skip different numbers. While there is no look, nothing is judged.
 func TestOnlyWhatLastsIsNotJudged(t *testing.T) {
 	t.Parallel()
 	place := func(volume, reason string) mountstate.Place {
 		return mountstate.Place{Pod: fault.Pod{UID: "u"}, Volume: volume, Point: "/k/" + volume, Reason: reason}
 	}
-	gap := mountstate.Gap{What: "devices", Why: "there are more of them than are looked at"}
+	unknown := func(skipped int, places ...mountstate.Place) mountstate.Unknown {
+		u := mountstate.Unknown{Places: places}
+		u.AddSkipped(fmt.Sprintf("the mounts of %d mount namespaces with the most", skipped))
+		return u
+	}
 	type answer struct {
 		unknown mountstate.Unknown
 		err     error
@@ -60,14 +66,14 @@ func TestOnlyWhatLastsIsNotJudged(t *testing.T) {
 			}
 		}
 		check("before the first look", v1.NothingJudged)
-		first := mountstate.Unknown{Places: []mountstate.Place{place("a", "busy"), place("b", "busy")}, Gaps: []mountstate.Gap{gap}}
-		later := mountstate.Unknown{Places: []mountstate.Place{place("b", "denied"), place("c", "busy")}, Gaps: []mountstate.Gap{gap}}
+		first := unknown(7, place("a", "busy"), place("b", "busy"))
+		later := unknown(12, place("b", "denied"), place("c", "busy"))
 		next(answer{first, nil}, answer{later, nil}, answer{first, nil}, answer{err: errors.New("kubelet not found")}, answer{first, nil})
 		time.Sleep(firstCoverage)
 		check("after the first look", v1.NothingJudged)
 		time.Sleep(coverageAgain)
 		check("after two looks", "2")
-		if text := c.unknown.Sentences(); len(text) != 2 || text[0] != place("b", "denied").String() {
+		if text := c.unknown.Sentences(); len(text) != 2 || text[0] != place("b", "denied").String() || !strings.HasPrefix(text[1], "the mounts of 12 ") {
 			t.Errorf("sentences %q", text)
 		}
 		watching = false

@@ -12,10 +12,12 @@
 package mountstate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -141,7 +143,7 @@ func (u Unknown) None() bool { return u.Count() == 0 }
 // Count is how many places and parts are not known.
 func (u Unknown) Count() int { return len(u.Places) + len(u.Gaps) }
 
-// Also is the part of it that an earlier look did not know either. The reasons are its own.
+// Also is the part of it that an earlier look did not know either. The reasons and the counts are its own.
 func (u Unknown) Also(earlier Unknown) (both Unknown) {
 	for _, p := range u.Places {
 		same := func(o Place) bool { o.Reason = p.Reason; return o == p }
@@ -150,7 +152,7 @@ func (u Unknown) Also(earlier Unknown) (both Unknown) {
 		}
 	}
 	for _, g := range u.Gaps {
-		if slices.ContainsFunc(earlier.Gaps, func(o Gap) bool { return o.What == g.What }) {
+		if slices.ContainsFunc(earlier.Gaps, g.isSame) {
 			both.Gaps = append(both.Gaps, g)
 		}
 	}
@@ -169,10 +171,16 @@ func (u *Unknown) AddGap(what, why string) {
 	u.Merge(Unknown{Gaps: []Gap{{What: what, Why: why}}})
 }
 
-// AddSkipped adds what a pass over the mount namespaces has skipped.
+// AddSkipped adds what a pass over the mount namespaces has skipped. The numbers in such a phrase are counts and bounds.
 func (u *Unknown) AddSkipped(skipped ...string) {
 	for _, part := range skipped {
-		u.AddGap(part, "there are more of them than are looked at")
+		subject := strings.Map(func(r rune) rune {
+			if '0' <= r && r <= '9' {
+				return -1
+			}
+			return r
+		}, part)
+		u.Merge(Unknown{Gaps: []Gap{{What: part, Subject: subject, Why: "there are more of them than are looked at"}}})
 	}
 }
 
@@ -232,7 +240,12 @@ type Gap struct {
 	Why  string `json:"why"`
 	// Do is empty if there is no remedy.
 	Do string `json:"do,omitempty"`
+	// Subject is What without counts, by which a later look finds the same gap. Empty: What has none.
+	Subject string `json:"-"`
 }
+
+// isSame reports whether both are the same gap, in two looks.
+func (g Gap) isSame(o Gap) bool { return cmp.Or(g.Subject, g.What) == cmp.Or(o.Subject, o.What) }
 
 // String is the gap for people.
 func (g Gap) String() string {

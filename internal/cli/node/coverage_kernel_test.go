@@ -89,7 +89,7 @@ func TestRefused(t *testing.T) {
 
 // TestRootIsShownWhatDoesNotAnswer: root, who sees every process, is not told to be root.
 func TestRootIsShownWhatDoesNotAnswer(t *testing.T) {
-	const processes, why = "9 processes, and what only they have mounted", "the system keeps them even from root, or they do not answer"
+	const of, why = "processes, and what only they have mounted", "the system keeps them even from root, or they do not answer"
 	const shows = "see what these processes wait for: ps -o pid,stat,wchan:32,args -p 2,3,4,5,6,7,8,9"
 	for _, c := range []struct {
 		denied, partial int
@@ -97,10 +97,10 @@ func TestRootIsShownWhatDoesNotAnswer(t *testing.T) {
 		want            []mountstate.Gap
 	}{
 		{9, 1, []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, []mountstate.Gap{
-			{What: processes, Why: why, Do: shows},
-			{What: "parts of 1 mount namespace", Why: "they could not be read"},
+			{What: "9 " + of, Subject: of, Why: why, Do: shows},
+			{What: "parts of 1 mount namespace", Subject: "parts of mount namespaces", Why: "they could not be read"},
 		}},
-		{9, 0, nil, []mountstate.Gap{{What: processes, Why: why}}},
+		{9, 0, nil, []mountstate.Gap{{What: "9 " + of, Subject: of, Why: why}}},
 	} {
 		if diff := cmp.Diff(c.want, hiddenProcessGaps(c.denied, c.pids, c.partial)); diff != "" {
 			t.Errorf("%d denied, known %v, %d partial: %s", c.denied, c.pids, c.partial, diff)

@@ -189,6 +189,10 @@ func TestUncountedParts(t *testing.T) {
 	if all := Unread(0, nil, 0); len(all) > 0 {
 		t.Errorf("gaps of a pass that has read all: %+v", all)
 	}
+	later := mountstate.Unknown{Gaps: Unread(3, nil, 4)}
+	if both := later.Also(mountstate.Unknown{Gaps: all}); len(both.Gaps) != 2 || !strings.HasPrefix(both.Gaps[0].What, "3 processes,") {
+		t.Errorf("of gaps with other counts, these last: %+v", both.Gaps)
+	}
 }
 
 // TestUsersOfAMoment: a process that a second search does not find any more keeps no mount.

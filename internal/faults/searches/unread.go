@@ -27,10 +27,16 @@ func Unread(denied int, pids []int, partial int) (gaps []mountstate.Gap) {
 		remedy, processRemedy = "", showProcesses(pids)
 	}
 	if denied > 0 {
-		gaps = append(gaps, mountstate.Gap{What: count(denied, "process", "processes") + ", and what only they have mounted", Why: WhyDenied(), Do: processRemedy})
+		gaps = append(gaps, mountstate.Gap{
+			What: count(denied, "process", "processes") + ", and what only they have mounted", Subject: "processes, and what only they have mounted",
+			Why: WhyDenied(), Do: processRemedy,
+		})
 	}
 	if partial > 0 {
-		gaps = append(gaps, mountstate.Gap{What: "parts of " + count(partial, "mount namespace", "mount namespaces"), Why: "they could not be read", Do: remedy})
+		gaps = append(gaps, mountstate.Gap{
+			What: "parts of " + count(partial, "mount namespace", "mount namespaces"), Subject: "parts of mount namespaces",
+			Why: "they could not be read", Do: remedy,
+		})
 	}
 	return gaps
 }
