@@ -49,6 +49,58 @@ func (p *Pod) listEntries(pods *sys.FD) error {
 	return nil
 }
 
+// listPlaces lists the directory of the pod and, in it, those in which the kubelet has volumes and subPaths, but not their content. If it is gone there
+// is nothing. A directory that cannot be looked into has no volumes.
+func (p *Pod) listPlaces(pods *sys.FD) {
+	dir, ok := p.openDirectory(pods, p.UID, ".")
+	if !ok {
+		return
+	}
+	defer dir.Close()
+	if binds, ok := p.openDirectory(dir, subPathsDir, subPathsDir); ok {
+		binds.Close()
+		p.SubPaths = true
+	}
+	volumes, ok := p.openDirectory(dir, volumesDir, volumesDir)
+	if !ok {
+		return
+	}
+	defer volumes.Close()
+	for _, plugin := range sortedNames(volumes) {
+		if of, ok := p.openDirectory(volumes, plugin, path.Join(volumesDir, plugin)); ok {
+			for _, name := range sortedNames(of) {
+				p.Volumes = append(p.Volumes, plugin+"/"+name)
+			}
+			of.Close()
+		}
+	}
+}
+
+// openDirectory opens the directory that is called name in dir, and adds it to the entries. ok is false if it is none, or cannot be opened.
+func (p *Pod) openDirectory(dir *sys.FD, name, rel string) (fd *sys.FD, ok bool) {
+	fd, err := sys.OpenEntry(dir, name)
+	if err != nil {
+		if !errors.Is(err, sys.ENOENT) {
+			p.allEntries = append(p.allEntries, Entry{Path: rel, Kind: Other, Reason: "it cannot be opened: " + err.Error()})
+		}
+		return nil, false
+	}
+	st, err := fd.Stat(sys.StatType | sys.StatIno | sys.StatChanged | sys.StatBorn)
+	if err != nil || !st.IsDir() {
+		fd.Close()
+		return nil, false
+	}
+	p.allEntries = append(p.allEntries, Entry{Path: rel, Kind: Directory, facts: EntryFacts{Inode: st.Ino, Changed: st.Changed, Made: st.Born}})
+	return fd, true
+}
+
+// sortedNames are the names in a directory; none if it cannot be listed.
+func sortedNames(dir *sys.FD) []string {
+	names, _, _ := sys.ListDir(dir, maxEntries) // an error leaves those that were read
+	slices.Sort(names)
+	return names
+}
+
 // addEntryOf adds what is called name in dir, after all that is in it. An entry that cannot be looked at may be data.
 func (p *Pod) addEntryOf(dir *sys.FD, name, rel string, depth int) error {
 	fd, err := sys.OpenEntry(dir, name)

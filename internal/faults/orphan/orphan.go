@@ -102,7 +102,8 @@ type Survey struct {
 	Directories int `json:"directories"`
 	// Pods are the directories that belong to no pod that any source knows which was asked, ordered by UID.
 	Pods []*Pod `json:"pods"`
-	// UnavailableSources says which sources could not be asked, and why. Then no directory is proven to be orphaned.
+	// UnavailableSources says which sources could not be asked, and why. Then no directory is proven to be orphaned, and only the volumes and the age
+	// of each are known.
 	UnavailableSources []string `json:"unasked,omitempty"`
 	// Skipped is what was not looked at because there is too much of it.
 	Skipped []string `json:"skipped,omitempty"`

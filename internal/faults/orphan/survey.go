@@ -107,7 +107,37 @@ func (n *inspection) surveyPods(ctx context.Context) (*Survey, error) {
 	if len(uids) == 0 {
 		return survey, ctx.Err()
 	}
+	if len(n.podSources.unavailable) > 0 {
+		return survey, n.listUnproven(ctx, uids, survey)
+	}
 	return survey, n.inspectPods(ctx, uids, survey)
+}
+
+// listUnproven adds the directories of these pods while a source does not say whose they are: nothing is proven then, and nothing is removed. So
+// neither their content nor the mounts of the machine are looked at, but only the places and the age of their volumes.
+func (n *inspection) listUnproven(ctx context.Context, uids []string, s *Survey) error {
+	contained := n.inspector.containerDoubts(ctx, uids, n.podSources)
+	s.terms = n.newTerms()
+	err := n.withPodsDirectory(ctx, func(pods *sys.FD) error {
+		for _, uid := range uids {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			p := &Pod{Place: Place{UID: uid, Path: n.node.PodDir(uid)}, containerDoubt: contained[uid]}
+			if p.listPlaces(pods); len(p.allEntries) > 0 { // else it has gone
+				n.judgePod(p, s.terms, &mountns.Survey{})
+				s.Pods = append(s.Pods, p)
+			}
+		}
+		return nil
+	})
+	n.addPodNames(ctx, s.Pods)
+	return err
+}
+
+// newTerms are those of this look, once the sources were asked.
+func (n *inspection) newTerms() judgeTerms {
+	return judgeTerms{n.inspector.currentTime(), n.inspector.minimumAge(), n.podSources.unavailable, n.podSources.server != nil}
 }
 
 // selectTurn picks those whose turn it is.
@@ -155,7 +185,7 @@ func (n *inspection) inspectPods(ctx context.Context, uids []string, s *Survey) 
 		return fmt.Errorf("look for mounts: %w", err)
 	}
 	n.cleanupRetry = cleanupRetryOf(n.node)
-	s.terms = judgeTerms{n.inspector.currentTime(), n.inspector.minimumAge(), n.podSources.unavailable, n.podSources.server != nil}
+	s.terms = n.newTerms()
 	s.Coverage = &survey
 	err = n.withPodsDirectory(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {

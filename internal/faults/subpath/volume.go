@@ -5,8 +5,6 @@ package subpath
 
 import (
 	"errors"
-	"os"
-	"path"
 	"strings"
 
 	"kubediag.org/kubediag/internal/kubelet"
@@ -129,18 +127,17 @@ func (s target) searchVolume() (openedVolume, error) {
 // findVolume finds the one plugin that has a volume of the name that the kubelet bound it under. A PersistentVolume
 // of type hostPath has no such directory.
 func (s target) findVolume() (openedVolume, error) {
-	volumes := path.Dir(path.Dir(s.node.VolumeDir(s.place.PodUID, "any", s.place.Volume)))
-	view := s.node.View()
-	names, err := listDirectory(view, volumes)
+	listed, err := s.node.PodVolumes(s.place.PodUID)
 	if err != nil {
 		return openedVolume{}, err
 	}
+	view := s.node.View()
 	var found []openedVolume
-	for _, name := range names {
-		volume := openedVolume{view: view, plugin: kubelet.PluginOf(name), path: path.Join(volumes, name, s.place.Volume)}
-		if volume.plugin == kubelet.CSIPlugin { // its volumes have one more directory
-			volume.path += "/mount"
+	for _, v := range listed {
+		if v.Block || v.Name != s.place.Volume {
+			continue
 		}
+		volume := openedVolume{view: view, plugin: v.Plugin, path: s.node.VolumePoint(v)}
 		if volume.dir, err = view.Lookup(volume.path); err == nil {
 			found = append(found, volume)
 		}
@@ -152,24 +149,6 @@ func (s target) findVolume() (openedVolume, error) {
 		volume.dir.Close()
 	}
 	return openedVolume{}, errNoVolume
-}
-
-// listDirectory lists a directory of a file system that does not hang.
-func listDirectory(view mountns.View, dir string) ([]string, error) {
-	fd, err := view.Lookup(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer fd.Close()
-	if view.NotHanging(dir, fd) != nil {
-		return nil, errNoVolume
-	}
-	entries, err := os.ReadDir(dir)
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, err
 }
 
 // isLocalTo reports whether the volume lies on a local file system: that of the bind st, whose root is bound, or
