@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/vm/matrix"
 )
 
@@ -213,7 +214,7 @@ func (c *column) run(ctx context.Context, t tier, built *matrix.Build, suites []
 // runOwn runs the suites on the machine itself, as the kernel tier does.
 func (c *column) runOwn(ctx context.Context, t tier, suites []matrix.Suite) error {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
+	if err = errors.Join(err, os.Setenv(kerneltest.RoundsEnv, matrix.Rounds)); err != nil {
 		return err
 	}
 	numbers := strings.SplitN(string(release), ".", 3)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -25,50 +26,63 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
 // TestRandomRealNodes makes random nodes of real mounts, and asks each front door about each: scan, its bundle, the Diagnosis of the node, probe
-// and the sentinel. Each mount is counted in the class that it was made for. Each fault is found under its code, once, and no other.
+// and the sentinel. Each mount is counted in the class that it was made for. Each fault is found under its code, once, and no other. On an emulated
+// machine, which makes very many nodes, the doors beside scan take turns: each of their processes takes a tenth of a second to start there.
 func TestRandomRealNodes(t *testing.T) {
 	var seeds []uint64
-	for seed := *randomSeed; seed < *randomSeed+*realRounds; seed++ {
-		seeds = append(seeds, seed)
+	if *randomSeed == 0 {
+		seeds = slices.Clone(alwaysMade)
 	}
-	for _, seed := range alwaysMade {
-		if !slices.Contains(seeds, seed) && *randomSeed == 0 {
+	for seed := *randomSeed; seed < *randomSeed+*realRounds; seed++ {
+		if !slices.Contains(seeds, seed) {
 			seeds = append(seeds, seed)
 		}
 	}
-	for _, seed := range seeds {
+	began := time.Now()
+	for made, seed := range seeds {
+		if time.Since(began) > roundsTime {
+			t.Logf("%d of %d nodes were made: this machine has much else to do", made, len(seeds))
+			break
+		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := makeRealNode(t, seed)
 			for _, list := range [][]string{r.faults, r.unknown} {
 				slices.Sort(list)
 			}
 			r.checkScan()
-			r.checkDiagnosis()
-			r.checkProbe()
-			r.checkSentinel()
+			others := []func(){r.checkDiagnosis, r.checkProbe, r.checkSentinel}
+			for i, check := range others {
+				if turn := int(seed) % len(others); i == turn || !kerneltest.Emulated() {
+					check()
+				}
+			}
 		})
 	}
 }
+
+// roundsTime is for how long nodes are made at most: the test does not fail because the machine has much else to do.
+const roundsTime = 8 * time.Minute
 
 // alwaysMade are a seed by which the doors once disagreed, as records of the container runtime were taken for the whole spec of a pod, and that
 // of a pod with very many volumes.
 var alwaysMade = []uint64{7, crowdedEach / 2}
 
 // tries is how often a door is asked whose answer is wrong: a machine with much to do answers late, and a question that has run out of time is no
-// answer.
+// answer. An emulated machine is asked more often.
 const tries = 3
 
 // ask asks a door until its answer is right.
 func (r *realNode) ask(door string, ask func() (diff string)) {
 	r.t.Helper()
 	diff := ask()
-	for n := 1; n < tries && diff != ""; n++ {
+	for n := 1; n < int(kerneltest.Patience(tries)) && diff != ""; n++ {
 		diff = ask()
 	}
 	if diff != "" {
@@ -125,6 +139,7 @@ func (r *realNode) compareReport(report *scanReport) (diff string) {
 		}
 		unknown = append(unknown, fmt.Sprint(u.Pod.UID, " ", u.Container, " ", u.Volume, " ", u.Point))
 	}
+	r.foreign = foreign
 	diff = differ(r.faults, faults) + differ(r.unknown, unknown) + cmp.Diff(&r.classes, report.Looked.Classes)
 	if clean := len(r.faults)+len(r.unknown) == 0; report.Verdict.Clean != clean && !foreign {
 		diff += fmt.Sprintf("clean is %t, with %d faults and %d unknown places", report.Verdict.Clean, len(r.faults), len(r.unknown))
@@ -162,8 +177,8 @@ func (r *realNode) checkDiagnosis() {
 				faults = append(faults, fmt.Sprint(f.Code, " ", uid, " ", f.Container, " ", f.Volume, " ", point))
 			}
 		}
-		if len(r.faults) == 0 && len(r.unknown) > 0 && d.Status.Outcome == v1.OutcomeNoFault {
-			diff = fmt.Sprintf("%s, though this was not judged: %q", d.Status.Outcome, r.unknown)
+		if clean := len(r.unknown) == 0; len(r.faults) == 0 && clean != (d.Status.Outcome == v1.OutcomeNoFault) && !(clean && r.foreign) {
+			diff = fmt.Sprintf("%s, and this cannot be judged: %q", d.Status.Outcome, r.unknown)
 		}
 		if diff += differ(r.faults, faults); diff != "" {
 			diff += fmt.Sprintf("%s, gaps %+v", d.Status.Summary, gaps)
@@ -172,7 +187,10 @@ func (r *realNode) checkDiagnosis() {
 	})
 }
 
-// checkProbe asks about the place of each volume and each bind.
+// probedPlaces is how many places of a node probe is asked about.
+const probedPlaces = 10
+
+// checkProbe asks about places of volumes and binds.
 func (r *realNode) checkProbe() {
 	want := map[string]string{}
 	for _, v := range r.csi {
@@ -193,7 +211,10 @@ func (r *realNode) checkProbe() {
 			}
 		}
 	}
-	for point, code := range want {
+	points := slices.Sorted(maps.Keys(want))
+	r.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	for _, point := range points[:min(len(points), kerneltest.Fewer(probedPlaces))] {
+		code := want[point]
 		r.ask("probe of "+point, func() string {
 			report, err := probePath(r.t.Context(), point, asking.DefaultDeadline)
 			unknown := slices.ContainsFunc(r.unknown, func(u string) bool { return strings.HasSuffix(u, " "+point) })
@@ -258,7 +279,6 @@ func (r *realNode) checkSentinel() {
 		must(r.t, <-ended)
 	}()
 	r.ask("sentinel", func() string {
-		diff := ""
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			faults, unknown := s.Faults()
 			var got []string
@@ -267,8 +287,11 @@ func (r *realNode) checkSentinel() {
 					got = append(got, fmt.Sprint(f.Code, " ", f.Pod.UID, " ", f.Container, " ", f.Volume, " ", f.Mount.Point))
 				}
 			}
-			if diff = differ(want, got) + fmt.Sprint(unknown); len(unknown) == 0 && diff == "[]" || time.Now().After(deadline) {
-				return strings.TrimPrefix(diff, "[]")
+			switch slices.Sort(got); {
+			case len(unknown) == 0 && slices.Equal(want, got):
+				return ""
+			case time.Now().After(deadline):
+				return differ(want, got) + fmt.Sprint(unknown)
 			}
 		}
 	})

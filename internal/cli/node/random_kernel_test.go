@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -37,9 +39,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/test/loopback"
 )
 
-var realRounds = flag.Uint64("real-rounds", 2, "how many random nodes are made of real mounts")
+var realRounds = flag.Uint64("real-rounds", kerneltest.Rounds(2), "how many random nodes are made of real mounts")
 
 // realNode is a random node that is made of real mounts. Its kubelet and its container runtime are fakes.
 type realNode struct {
@@ -49,8 +52,9 @@ type realNode struct {
 	node    *kubelet.Node
 	runtime *fakeContainers
 	cgroups string
-	// servers are the daemons of the CSI volumes, by the volume's point.
-	servers map[string]*kerneltest.Actor
+	// servers serve the CSI volumes, by the volume's point.
+	servers map[string]*volumetest.Served
+	foreign bool // whether the last scan has seen something of others on this machine
 }
 
 // containerPart is a mount that a container has: of a path of the node or, if that is empty, of a file system of its own.
@@ -59,32 +63,48 @@ type containerPart struct {
 	File     bool
 }
 
-// randomContainerRole is a process in the control group args[0] that has the mounts args[2] in the root directory args[1].
-func randomContainerRole(args []string, ready func(string)) error {
-	group, root := args[0], args[1]
-	var parts []containerPart
-	if err := json.Unmarshal([]byte(args[2]), &parts); err != nil {
-		return err
-	}
-	err := errors.Join(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0"), 0o644), sys.SetPropagation("/", sys.Private, true),
-		sys.NewMount("root", root, "tmpfs", ""))
-	for _, p := range parts {
-		at := filepath.Join(root, p.At)
-		switch {
-		case p.From == "":
-			err = errors.Join(err, os.MkdirAll(at, 0o755), sys.NewMount("none", at, "tmpfs", ""))
-		case p.File:
-			err = errors.Join(err, os.WriteFile(at, nil, 0o644), sys.BindMount(p.From, at))
-		default:
-			err = errors.Join(err, os.MkdirAll(at, 0o755), sys.BindMount(p.From, at))
+// startContainer starts a process in a control group that has these mounts in the root directory. It is no role of the test's own program: that takes
+// a hundred times as long to start, and a node has many.
+func (r *realNode) startContainer(group, root string, parts []containerPart) (pid int) {
+	must(r.t, sys.OnThread(func() error {
+		err := errors.Join(sys.UnshareMounts(), sys.SetPropagation("/", sys.Private, true), sys.NewMount("root", root, "tmpfs", ""))
+		for _, p := range parts {
+			at := filepath.Join(root, p.At)
+			switch {
+			case err != nil:
+				return err
+			case p.From == "":
+				err = errors.Join(os.MkdirAll(at, 0o755), sys.NewMount("none", at, "tmpfs", ""))
+			case p.File:
+				err = errors.Join(os.WriteFile(at, nil, 0o644), sys.BindMount(p.From, at))
+			default:
+				err = errors.Join(os.MkdirAll(at, 0o755), sys.BindMount(p.From, at))
+			}
 		}
-	}
-	if err = errors.Join(err, systest.PivotRoot(root)); err != nil {
-		return err
-	}
-	ready("")
-	kerneltest.WaitForEnd()
-	return nil
+		if err != nil {
+			return err
+		}
+		pid = startShell(r.t, "app")
+		return errors.Join(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644), systest.PivotRoot(root)) // which moves the process
+	}))
+	return pid
+}
+
+// startShell starts a shell with a name and arguments in the mount namespace of the calling thread, with its root as the working directory, and returns
+// its process once its program is loaded. It ends with its input, and that with the test.
+func startShell(t *testing.T, args ...string) (pid int) {
+	cmd := &exec.Cmd{Path: "/bin/sh", Args: append([]string{args[0], "-c", "echo; read end"}, args...), Dir: "/"}
+	input, err := cmd.StdinPipe()
+	must(t, err)
+	output, err := cmd.StdoutPipe()
+	must(t, errors.Join(err, cmd.Start()))
+	t.Cleanup(func() {
+		_ = input.Close() // that of a process which has ended, too
+		_ = cmd.Wait()
+	})
+	_, err = output.Read(make([]byte, 1))
+	must(t, err)
+	return cmd.Process.Pid
 }
 
 // fakeContainers are a container runtime. They have the records of containers and of the sandboxes of their pods.
@@ -133,7 +153,7 @@ func (r *fakeContainers) ListPodSandbox(context.Context, *runtimeapi.ListPodSand
 // makeRealNode makes the node, breaks it, and starts its kubelet and its container runtime.
 func makeRealNode(t *testing.T, seed uint64) *realNode {
 	t.Helper()
-	r := &realNode{t: t, scene: kubelettest.New(t), runtime: &fakeContainers{pids: map[string]int{}}, servers: map[string]*kerneltest.Actor{}, cgroups: t.TempDir()}
+	r := &realNode{t: t, scene: kubelettest.New(t), runtime: &fakeContainers{pids: map[string]int{}}, servers: map[string]*volumetest.Served{}, cgroups: t.TempDir()}
 	r.randomNode = newRandomNode(seed, r.scene.Root, kerneltest.Run(), time.Now())
 	must(t, sys.NewMount("none", r.cgroups, "cgroup2", ""))
 	t.Cleanup(func() { _ = systest.UnmountPath(r.cgroups, true) })
@@ -192,8 +212,8 @@ func (r *realNode) startRuntime() {
 	runtimeapi.RegisterRuntimeServiceServer(server, r.runtime)
 	go func() { _ = server.Serve(listener) }()
 	r.t.Cleanup(server.Stop)
-	actor := kerneltest.StartWith(r.t, nil, "kubelet", "--root-dir="+r.scene.Root, "--container-runtime-endpoint=unix://"+dir+"/s")
-	r.node, err = (&kubelet.Finder{PID: actor.PID}).Node(r.t.Context())
+	pid := startShell(r.t, "kubelet", "--root-dir="+r.scene.Root, "--container-runtime-endpoint=unix://"+dir+"/s")
+	r.node, err = (&kubelet.Finder{PID: pid}).Node(r.t.Context())
 	must(r.t, err)
 	r.node.Program = filepath.Join(dir, "kubelet") // the test's own program has the texts of any kubelet
 	must(r.t, os.WriteFile(r.node.Program, []byte("Skipping bind-mounting subpath"), 0o600))
@@ -216,13 +236,11 @@ func (r *realNode) start(uid, name string, records []*runtimeapi.Mount, parts []
 		})
 		_ = os.Remove(pod) // the last container's
 	})
-	text, err := json.Marshal(parts)
-	must(r.t, err)
-	actor := kerneltest.Start(r.t, "random container", group, r.t.TempDir(), string(text))
+	pid := r.startContainer(group, r.t.TempDir(), parts)
 	now := time.Now().UnixNano()
 	r.runtime.mu.Lock()
 	defer r.runtime.mu.Unlock()
-	r.runtime.pids[id] = actor.PID
+	r.runtime.pids[id] = pid
 	r.runtime.containers = append(r.runtime.containers, &runtimeapi.ContainerStatus{
 		Id: id, State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: now, StartedAt: now, Mounts: records,
 		Labels: map[string]string{
@@ -231,18 +249,49 @@ func (r *realNode) start(uid, name string, records []*runtimeapi.Mount, parts []
 	})
 }
 
-// serveCSI has a daemon serve the file system of a volume, and binds a directory of it in the volume's place if it is staged.
+// serveCSI has a file system of a volume served, and binds a directory of it in the volume's place if it is staged. A disk has ext4.
 func (r *realNode) serveCSI(v randomCSI) {
 	served := v.point
 	if v.staging != "" {
 		served = v.staging
 	}
 	must(r.t, os.MkdirAll(served, 0o755))
-	r.servers[v.point] = kerneltest.StartWith(r.t, nil, "serve", served, "vol", "text")
-	r.t.Cleanup(r.servers[v.point].Kill)
+	if v.disk {
+		r.mountDisk(served)
+		must(r.t, os.Mkdir(filepath.Join(served, "vol"), 0o755))
+	} else {
+		r.servers[v.point] = volumetest.Serve(r.t, served, "vol", "text")
+	}
 	if v.staging != "" {
 		must(r.t, sys.BindMount(filepath.Join(v.staging, "vol"), v.point))
+		r.t.Cleanup(func() { _ = systest.UnmountPath(v.point, true) }) // before its disk goes
 	}
+}
+
+// diskImage is the content of an empty ext4, which is made once.
+var diskImage = sync.OnceValues(func() ([]byte, error) {
+	file, err := os.CreateTemp("", "disk")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	if out, err := exec.Command("mkfs.ext4", "-q", "-O", "^has_journal", file.Name(), "1M").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("mkfs.ext4: %w: %s", err, out)
+	}
+	return os.ReadFile(file.Name())
+})
+
+// mountDisk mounts an ext4 of a loop device of its own.
+func (r *realNode) mountDisk(at string) {
+	image, err := diskImage()
+	must(r.t, err)
+	file := filepath.Join(r.t.TempDir(), "disk")
+	must(r.t, os.WriteFile(file, image, 0o600))
+	node := loopback.Attach(r.t, file)
+	r.t.Cleanup(func() { loopback.Detach(r.t, node, file) })
+	must(r.t, sys.NewMount(node, at, "ext4", ""))
+	r.t.Cleanup(func() { _ = systest.UnmountPath(at, true) })
 }
 
 // makeCSI mounts a volume, and starts the containers that have it. After those with a dead copy, the driver mounts it again.
@@ -260,7 +309,7 @@ func (r *realNode) makeCSI(v randomCSI) {
 		return any
 	}
 	if start(true) {
-		r.servers[v.point].Kill()
+		r.servers[v.point].Kill(r.t)
 		for _, point := range []string{v.point, v.staging} {
 			if point != "" {
 				must(r.t, systest.UnmountPath(point, true))
@@ -280,13 +329,17 @@ func (r *realNode) breakCSI(v randomCSI) {
 	command, want := "", v.answer.Errno
 	switch v.answer.State {
 	case asking.Disconnected:
-		r.servers[v.point].Kill()
+		r.servers[v.point].Kill(r.t)
 	case asking.Hung:
-		r.stop(r.servers[v.point].PID)
+		r.servers[v.point].Hang()
 	case asking.Missing:
 		command, want = fmt.Sprintf("delete:vol:%d:false", int(v.answer.Errno)), sys.ENOENT
 	case asking.Stale, asking.Broken, asking.Denied:
 		command = fmt.Sprint("fail-", int(v.answer.Errno))
+	case asking.Alive:
+		if v.answer.Deleted { // of a disk
+			must(r.t, os.Remove(filepath.Join(v.staging, "vol")))
+		}
 	}
 	if command == "" {
 		return
@@ -294,19 +347,6 @@ func (r *realNode) breakCSI(v randomCSI) {
 	if _, err := os.Lstat(filepath.Join(served, command)); !errors.Is(err, want) {
 		r.t.Fatalf("%s of %q: %v, want %v", command, served, err, want)
 	}
-}
-
-// stop has a process do nothing any more, until it is killed.
-func (r *realNode) stop(pid int) {
-	runTool(r.t, "kill", "-STOP", strconv.Itoa(pid))
-	kerneltest.Await(r.t, "every thread of the daemon is stopped", func() bool {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		must(r.t, err)
-		return !slices.ContainsFunc(threads, func(name string) bool {
-			stat, err := os.ReadFile(name)
-			return err == nil && !strings.Contains(string(stat), ") T ")
-		})
-	})
 }
 
 // makeSecret writes a Secret, and binds a key of it.

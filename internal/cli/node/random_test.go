@@ -38,8 +38,9 @@ var (
 	randomSeed   = flag.Uint64("seed", 0, "the seed of the first random node")
 )
 
-// One of crowdedEach nodes has a pod with manySecrets volumes.
-const crowdedEach, manySecrets = 100, 500
+// One of crowdedEach nodes has a pod with manySecrets volumes. On one of hangsEach nodes volumes may hang: each that does costs every door to a real
+// node its deadline.
+const crowdedEach, manySecrets, hangsEach = 100, 500, 8
 
 // randomNode is a node of random pods, with faults that are made on purpose. Its evidence stands for the answers of a node. A test of the kernel
 // tier makes the same node of real mounts, by its lists.
@@ -53,8 +54,9 @@ type randomNode struct {
 	// faults and unknown are those that were made, and classes the reasons for which mounts were made.
 	faults, unknown []string
 	classes         mountstate.Classes
-	healthy         bool
-	crowded         bool // its first pod has very many volumes
+	healthy, hangs  bool
+	crowded         bool       // its first pod has very many volumes
+	disks           *rand.Rand // says which pods have a volume on a disk
 
 	csi     []randomCSI
 	secrets []randomSecret
@@ -68,7 +70,7 @@ type randomNode struct {
 type randomCSI struct {
 	uid, name, point string
 	staging          string // where the driver has mounted it for the node; empty: it has not
-	missing          bool
+	missing, disk    bool
 	answer           probe.Answer
 	copies           []randomCopy
 }
@@ -150,7 +152,9 @@ func (n *randomNode) addCSI(of *mountstate.PodSource, name string) {
 	codes := []fault.Code{fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.VolumeIOError, fault.DeletedVolumeSource}
 	switch {
 	case n.one(3):
-		code = codes[n.IntN(len(codes))]
+		if code = codes[n.IntN(len(codes))]; code == fault.HungMount && !n.hangs {
+			code = fault.DisconnectedFUSE
+		}
 		e.Answer = brokenAnswers[code]
 		n.expect(code, of.UID, "", name, e.Point)
 	case n.one(8):
@@ -179,6 +183,45 @@ func (n *randomNode) addCSI(of *mountstate.PodSource, name string) {
 		made.copies = append(made.copies, c)
 	}
 	volumesOf(n.has).Volumes = append(volumesOf(n.has).Volumes, recorded)
+}
+
+// addDisk adds a volume with an ext4 that its driver has staged: healthy, or with its directory deleted; and perhaps a container that has it.
+func (n *randomNode) addDisk(of *mountstate.PodSource, name string) {
+	place := kubelet.Volume{PodUID: of.UID, Plugin: kubelet.CSIPlugin, Name: name}
+	of.Places = append(of.Places, place)
+	record := &kubelet.VolumeRecord{Driver: "d.example.com", Handle: of.UID + name, PersistentVolume: name}
+	made := randomCSI{
+		uid: of.UID, name: name, point: n.layout.VolumePoint(place), staging: n.layout.StagingPoints(record.Driver, record.Handle, name)[0], disk: true,
+		answer: probe.Answer{State: probe.Alive, Bindable: probe.Yes},
+	}
+	n.records[made.point], n.records[made.staging] = record, record
+	root := "/vol"
+	deleted := !n.healthy && n.disks.IntN(3) == 0
+	if deleted {
+		root, made.answer = root+"//deleted", probe.Answer{State: probe.Alive, Deleted: true, Bindable: probe.No}
+		n.expect(fault.DeletedVolumeSource, of.UID, "", name, made.point)
+	}
+	n.mount(made.point, "ext4", &n.classes.Wanted)
+	n.mount(made.staging, "ext4", &n.classes.Wanted)
+	volumeMount, staged := &n.table[len(n.table)-2], &n.table[len(n.table)-1]
+	volumeMount.Root, volumeMount.Major, staged.Major, staged.Minor = root, 7, 7, volumeMount.Minor
+	recorded := volume.RecordedVolume{Evidence: volume.Evidence{
+		Volume: volume.Volume{
+			Pod: fault.Pod{UID: of.UID}, Plugin: kubelet.CSIPlugin, Name: name, Point: made.point,
+			Mount: mountns.Mount{Mount: *volumeMount, Namespace: mountns.Namespace{Inode: 5}},
+		},
+		Answer: made.answer,
+	}}
+	if n.disks.IntN(2) == 0 {
+		c := randomCopy{container: name + "-c0", point: "/data"}
+		r := volume.RecordedCopy{Mount: recorded.Evidence.Mount, Holder: volume.Holder{Pod: recorded.Evidence.Pod, Container: c.container}, Answer: made.answer}
+		r.Mount.Namespace.Inode, r.Mount.Point = uint64(100+len(n.table)*3), c.point
+		if recorded.Copies = append(recorded.Copies, r); deleted {
+			n.expect(fault.DeletedVolumeSource, of.UID, c.container, name, c.point)
+		}
+		made.copies = append(made.copies, c)
+	}
+	volumesOf(n.has).Volumes, n.csi = append(volumesOf(n.has).Volumes, recorded), append(n.csi, made)
 }
 
 // addSecret adds a Secret with a tmpfs, perhaps with a subPath bind that may be stale, and the mount of a container that may not be right.
@@ -264,6 +307,9 @@ func (n *randomNode) addPod(i int) {
 		of.Places = append(of.Places, kubelet.Volume{PodUID: of.UID, Plugin: "kubernetes.io/empty-dir", Name: name})
 		n.tmpfs(dir+"/volumes/kubernetes.io~empty-dir/"+name+"/in", &n.classes.Inside)
 	}
+	if n.disks.IntN(4) == 0 {
+		n.addDisk(&of, "disk")
+	}
 	if n.one(5) {
 		n.tmpfs(dir+"/stray", &n.classes.Unknown)
 		n.notJudged(of.UID, "", "", dir+"/stray")
@@ -342,7 +388,7 @@ func (n *randomNode) addDriver(i int) {
 func newRandomNode(seed uint64, root string, run int, now time.Time) *randomNode {
 	n := &randomNode{
 		Rand: rand.New(rand.NewPCG(seed, 2)), layout: kubelet.Elsewhere(root, root+"/pods").Layout, run: run, has: aRecording(), healthy: seed%4 == 0,
-		crowded: seed%crowdedEach == crowdedEach/2,
+		hangs: seed%hangsEach == 1, crowded: seed%crowdedEach == crowdedEach/2, disks: rand.New(rand.NewPCG(seed, 3)),
 		records: map[string]*kubelet.VolumeRecord{},
 	}
 	n.table = []mountinfo.Mount{{ID: 1, Major: 8, Root: "/", Point: "/"}}

@@ -42,7 +42,7 @@ import (
 
 func TestMain(m *testing.M) {
 	subprocess.Main(registry.Jobs()...)
-	volumetest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": copyRole, "hung": hungKubeletRole, "random container": randomContainerRole})
+	volumetest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": copyRole, "hung": hungKubeletRole})
 }
 
 // playKubelet is a process with the name of a kubelet, in a mount namespace that is a copy of the test's.

@@ -191,8 +191,22 @@ const PatienceEnv = "KUBEDIAG_TEST_PATIENCE"
 // Patience returns for how long a test waits for an answer that is to come: d, or as much more as an emulated machine needs.
 func Patience(d time.Duration) time.Duration { return d * time.Duration(emulated()) }
 
+// RoundsEnv names the variable by which a tier that has the time says how many rounds a test of random scenes makes.
+const RoundsEnv = "KUBEDIAG_TEST_ROUNDS"
+
+// Rounds returns how many rounds a test of random scenes makes: n, or as many as RoundsEnv says.
+func Rounds(n uint64) uint64 {
+	if more, err := strconv.ParseUint(os.Getenv(RoundsEnv), 10, 64); err == nil {
+		return more
+	}
+	return n
+}
+
 // Fewer returns how many of a thing a test of load makes: n, or as much fewer as an emulated machine is slower.
 func Fewer(n int) int { return n / emulated() }
+
+// Emulated reports whether the machine is an emulated one.
+func Emulated() bool { return emulated() > 1 }
 
 // emulated returns how many times slower than this machine the one is that the tests run in, at least 1.
 func emulated() int {

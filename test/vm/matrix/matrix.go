@@ -26,6 +26,9 @@ import (
 // patience is how many times as long an emulated machine may take for what others do in seconds.
 const patience = "5"
 
+// Rounds is how many rounds a test of random scenes makes on each kernel.
+const Rounds = "200"
+
 // Suite is the tests of one package.
 type Suite struct {
 	Dir     string // of the package, from the root of the module: internal/linux/probe
@@ -176,7 +179,7 @@ func (r session) run(ctx context.Context, m *vm.Machine, s Suite) (lost bool, er
 			"/tests/" + filepath.Base((&Build{}).test(s)), "-test.v=test2json", "-test.run=" + s.Pattern, "-test.paniconexit0",
 			"-test.timeout=" + r.limit.String(),
 		},
-		Dir: "/src/" + s.Dir, Env: []string{program.Env + "=/programs", kerneltest.PatienceEnv + "=" + patience}, Out: in,
+		Dir: "/src/" + s.Dir, Env: []string{program.Env + "=/programs", kerneltest.PatienceEnv + "=" + patience, kerneltest.RoundsEnv + "=" + Rounds}, Out: in,
 		Limit: r.limit + 20*time.Second, // the program of the tests ends itself before
 	})
 	if ran != nil {
