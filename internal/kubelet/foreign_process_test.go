@@ -43,8 +43,16 @@ func TestInPod(t *testing.T) {
 		"a name that is like one":     {"0::/system.slice/tripod-" + podCgroupPath + "x\n", "", false},
 		"ended":                       {"", ownGroup, false},
 	} {
-		if got := inOtherPod(c.group, c.own); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		dir := t.TempDir()
+		for process, text := range map[string]string{"6": c.group, "self": c.own} {
+			err := errors.Join(os.Mkdir(dir+"/"+process, 0o755), os.WriteFile(dir+"/"+process+"/cgroup", []byte(text), 0o600))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := candidateProcess{pid: 6, dir: dir + "/6"}
+		if why := p.foreignReason(dir + "/self"); (why == "runs in a pod") != c.want {
+			t.Errorf("%s: %q, want %v", name, why, c.want)
 		}
 	}
 }

@@ -82,42 +82,33 @@ func (p *candidateProcess) foreignReason(self string) string {
 	if errOwn == nil && err == nil && own != theirs { // else we may not look into it
 		return "is in another user namespace"
 	}
-	group, _ := readFile(p.dir + "/cgroup") // empty: it has ended
-	around, _ := readFile(self + "/cgroup")
-	if inOtherPod(group, around) {
-		return "runs in a pod"
-	}
-	return ""
-}
-
-// inOtherPod reports whether a process is in the control group of a pod that is not around us as well. Both texts come
-// from /proc/PID/cgroup.
-func inOtherPod(group, own string) bool {
-	around := map[string][]string{} // by hierarchy
-	for line := range strings.Lines(own) {
+	around := map[string][]string{} // our control groups by hierarchy
+	text, _ := readFile(self + "/cgroup")
+	for line := range strings.Lines(text) {
 		if f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(f) == 3 {
 			around[f[1]] = strings.Split(f[2], "/")
 		}
 	}
-	for line := range strings.Lines(group) {
+	text, _ = readFile(p.dir + "/cgroup") // empty: it has ended
+	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(f) != 3 {
 			continue
 		}
 		names, ours := strings.Split(f[2], "/"), around[f[1]]
-		for len(names) > 0 && len(ours) > 0 && names[0] == ours[0] {
+		for len(names) > 0 && len(ours) > 0 && names[0] == ours[0] { // the pod around us, if there is one
 			names, ours = names[1:], ours[1:]
 		}
 		if slices.ContainsFunc(names, podCgroup.MatchString) {
-			return true
+			return "runs in a pod"
 		}
 	}
-	return false
+	return ""
 }
 
 var errNoArguments = errors.New("does not show its arguments")
 
-// loadArguments reads the arguments.
+// loadArguments reads the arguments, and those that MicroK8s keeps in a file and that k3s hands on.
 func (p *candidateProcess) loadArguments() error {
 	cmdline, err := readFile(p.dir + "/cmdline")
 	if err != nil {
@@ -128,9 +119,25 @@ func (p *candidateProcess) loadArguments() error {
 	}
 	p.args = strings.Split(strings.TrimSuffix(cmdline, "\x00"), "\x00")
 	if file := flagValue(p.args, "kubelet-args-file"); file != "" {
-		p.args = append(p.args, p.readArgumentsFile(file)...)
+		content, _ := p.readInRoot(file)           // where it cannot be read, it adds no argument
+		environ, _ := readFile(p.dir + "/environ") // where it cannot be read, variables stay empty and the root is not found
+		values := map[string]string{}
+		for entry := range strings.SplitSeq(environ, "\x00") {
+			name, value, _ := strings.Cut(entry, "=")
+			values[name] = value
+		}
+		p.args = append(p.args, strings.Fields(os.Expand(content, func(name string) string { return values[name] }))...)
 	}
-	p.args = append(p.args, kubeletArgs(p.args)...)
+	given := p.args
+	for i, arg := range given { // --kubelet-arg=root-dir=/data means --root-dir=/data
+		handedOn, ok := strings.CutPrefix(arg, "--kubelet-arg=")
+		if arg == "--kubelet-arg" && i+1 < len(given) {
+			handedOn, ok = given[i+1], true
+		}
+		if ok {
+			p.args = append(p.args, "--"+handedOn)
+		}
+	}
 	return nil
 }
 
@@ -171,35 +178,6 @@ func flagValue(args []string, name string) (value string) {
 		}
 	}
 	return value
-}
-
-// kubeletArgs returns the arguments that k3s hands on: --kubelet-arg=root-dir=/data means --root-dir=/data.
-func kubeletArgs(args []string) []string {
-	var found []string
-	for i, arg := range args {
-		if arg == "--kubelet-arg" && i+1 < len(args) {
-			found = append(found, "--"+args[i+1])
-		}
-		if v, ok := strings.CutPrefix(arg, "--kubelet-arg="); ok {
-			found = append(found, "--"+v)
-		}
-	}
-	return found
-}
-
-// readArgumentsFile reads the arguments that MicroK8s keeps in a file, with the variables of the process in them.
-func (p *candidateProcess) readArgumentsFile(file string) []string {
-	content, err := p.readInRoot(file)
-	if err != nil {
-		return nil
-	}
-	environ, _ := readFile(p.dir + "/environ") // where it cannot be read, variables stay empty and the root is not found
-	values := map[string]string{}
-	for entry := range strings.SplitSeq(environ, "\x00") {
-		name, value, _ := strings.Cut(entry, "=")
-		values[name] = value
-	}
-	return strings.Fields(os.Expand(content, func(name string) string { return values[name] }))
 }
 
 func readStartTime(dir string) (string, error) {

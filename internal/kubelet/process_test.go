@@ -47,8 +47,20 @@ func TestFlagValue(t *testing.T) {
 			}
 		})
 	}
-	got := kubeletArgs([]string{"agent", "--kubelet-arg=root-dir=/a", "--kubelet-arg", "v=2", "--kubelet-arg"})
-	if diff := cmp.Diff([]string{"--root-dir=/a", "--v=2"}, got); diff != "" {
+}
+
+// TestArgumentsThatK3sHandsOn: its own arguments name those of the kubelet, which follow them.
+func TestArgumentsThatK3sHandsOn(t *testing.T) {
+	t.Parallel()
+	process := candidateProcess{dir: t.TempDir()}
+	own := []string{"agent", "--kubelet-arg=root-dir=/a", "--kubelet-arg", "v=2", "--kubelet-arg"}
+	if err := os.WriteFile(process.dir+"/cmdline", []byte(strings.Join(own, "\x00")+"\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.loadArguments(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(append(own, "--root-dir=/a", "--v=2"), process.args); diff != "" {
 		t.Errorf("arguments of the kubelet (-want +got):\n%s", diff)
 	}
 }
