@@ -111,38 +111,33 @@ func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit 
 		if q.Seen.IsZero() {
 			q.Seen = now
 		}
-		exits[i] = r.analyze(ctx, q)
+		search := &exitSearch{reading: r, question: q, exit: Exit{Cause: Unknown}}
+		if !q.Mounted.IsZero() {
+			search.addSentence("the dead file system was mounted at %s", printable.Time(q.Mounted))
+		}
+		kills, err := r.readLog(ctx)
+		if err != nil {
+			search.addSentence("whether the kernel has killed it for lack of memory is not known: %v", err)
+		}
+		for _, k := range kills {
+			if q.includes(k.Time, clockSkew) {
+				search.kills = append(search.kills, k)
+			}
+		}
+		search.findPod(ctx)
+		if uid := search.exit.Pod.UID; uid != "" {
+			search.containerRecords, err = r.containers.getOrAsk(uid, func() ([]cri.Container, error) { return t.Runtime.PodRecords(ctx, uid) })
+			if err != nil {
+				search.addSentence("the state of the driver's containers is unknown: %v", err)
+			}
+			search.findKill()
+			search.findEnded()
+			search.findCause()
+		}
+		search.addUnknowns()
+		exits[i] = search.exit
 	}
 	return exits
-}
-
-func (r *reading) analyze(ctx context.Context, q Question) Exit {
-	search := &exitSearch{reading: r, question: q, exit: Exit{Cause: Unknown}}
-	if !q.Mounted.IsZero() {
-		search.addSentence("the dead file system was mounted at %s", printable.Time(q.Mounted))
-	}
-	kills, err := search.reading.readLog(ctx)
-	if err != nil {
-		search.addSentence("whether the kernel has killed it for lack of memory is not known: %v", err)
-	}
-	for _, k := range kills {
-		if search.question.includes(k.Time, clockSkew) {
-			search.kills = append(search.kills, k)
-		}
-	}
-	search.findPod(ctx)
-	if search.exit.Pod.UID != "" {
-		records, err := search.reading.containers.getOrAsk(search.exit.Pod.UID, func() ([]cri.Container, error) {
-			return search.reading.analyzer.Runtime.PodRecords(ctx, search.exit.Pod.UID)
-		})
-		if err != nil {
-			search.addSentence("the state of the driver's containers is unknown: %v", err)
-		}
-		search.containerRecords = records
-		search.findCause()
-	}
-	search.addUnknowns()
-	return search.exit
 }
 
 // exitSearch is one look.

@@ -14,11 +14,6 @@ import (
 
 // findCause goes from the surest cause to the least sure: the kernel's word, the runtime's, and then times alone.
 func (s *exitSearch) findCause() {
-	if i := slices.IndexFunc(s.containerRecords, func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited }); i >= 0 {
-		s.exit.After = &s.containerRecords[i] // the newest comes first
-	}
-	s.findKill()
-	s.findEnded()
 	mounted := s.question.Mounted
 	switch f := &s.exit; {
 	case f.Kill != nil, f.Before != nil && f.Before.Reason == "OOMKilled":
@@ -32,10 +27,13 @@ func (s *exitSearch) findCause() {
 	}
 }
 
-// findKill takes the last process of the pod that the kernel killed.
+// findKill takes the last process that the kernel killed in the control group of the pod, or of a container of it. The outermost name
+// of a group counts: a process that may make control groups can choose any name inside of its own.
 func (s *exitSearch) findKill() {
 	for i, kill := range slices.Backward(s.kills) {
-		if !s.inPod(kill.Cgroup) {
+		uid, ids := podUIDOf(kill.Cgroup), cri.ContainerIDs("0::"+kill.Cgroup)
+		ofContainer := slices.ContainsFunc(s.containerRecords, func(r cri.Container) bool { return slices.Contains(ids, r.ID) })
+		if uid != s.exit.Pod.UID && (uid != "" || !ofContainer) {
 			continue
 		}
 		s.exit.Kill = &s.kills[i]
@@ -52,8 +50,11 @@ func (s *exitSearch) findKill() {
 	}
 }
 
-// findEnded takes the last container that ended in time: one of the name that serves the driver, if there is one.
+// findEnded takes the container that serves the driver now, and the last one that ended in time: one of its name, if there is one.
 func (s *exitSearch) findEnded() {
+	if i := slices.IndexFunc(s.containerRecords, func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited }); i >= 0 {
+		s.exit.After = &s.containerRecords[i] // the newest comes first
+	}
 	last := func(wanted func(cri.Container) bool) (found *cri.Container) {
 		for i, r := range s.containerRecords {
 			if r.Exited && wanted(r) && s.question.includes(r.Finished, timeRounding) && (found == nil || r.Finished.After(found.Finished)) {

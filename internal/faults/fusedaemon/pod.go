@@ -14,7 +14,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/oomlog"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -35,8 +34,12 @@ func (s *exitSearch) findPod(ctx context.Context) {
 		return
 	}
 	s.addSentence("it is not known who serves driver %q now: %v", s.question.Driver, err)
+	// The container of a process that was killed has the driver's directory: it is the driver's, or one of the same pod that announces the
+	// driver to the kubelet.
 	for _, k := range slices.Backward(s.kills) {
-		if owner, ok := s.killedInDaemon(ctx, dir, k); ok {
+		owner, err := s.reading.containerOwner(ctx, "0::"+k.Cgroup+"\n")
+		hasDir := slices.ContainsFunc(owner.Mounts, func(m cri.Mount) bool { return path.Clean(m.HostPath) == dir })
+		if err == nil && owner.PodUID != "" && hasDir {
 			s.setOwner(owner)
 			return
 		}
@@ -95,27 +98,6 @@ func (r *reading) listeningContainer(ctx context.Context, dir string) (cri.Owner
 		return cri.Owner{}, fmt.Errorf("process %d listens on %q: %w", pid, socket, err)
 	}
 	return owner, nil
-}
-
-// killedInDaemon reports whether a process that was killed was in a container that has the driver's directory: its own,
-// or one of the same pod that announces it to the kubelet.
-func (s *exitSearch) killedInDaemon(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
-	owner, err := s.reading.containerOwner(ctx, "0::"+k.Cgroup+"\n")
-	if err != nil || owner.PodUID == "" {
-		return owner, false
-	}
-	return owner, slices.ContainsFunc(owner.Mounts, func(m cri.Mount) bool { return path.Clean(m.HostPath) == dir })
-}
-
-// inPod reports whether a control group is that of a container of the pod, or of the pod. The outermost name counts: a
-// process that may make control groups can choose any name inside of its own.
-func (s *exitSearch) inPod(cgroup string) bool {
-	for _, id := range cri.ContainerIDs("0::" + cgroup) {
-		if slices.ContainsFunc(s.containerRecords, func(r cri.Container) bool { return r.ID == id }) {
-			return podUIDOf(cgroup) == "" || podUIDOf(cgroup) == s.exit.Pod.UID
-		}
-	}
-	return podUIDOf(cgroup) == s.exit.Pod.UID
 }
 
 // podUIDOf is the UID of the pod that a control group is in, by the first name in it that a kubelet would give; empty
