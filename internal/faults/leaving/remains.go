@@ -119,7 +119,20 @@ func (l *lister) remainsOf(uid string) (*Remains, error) {
 	mounted := map[string]bool{}
 	for _, m := range l.table.Under(r.Path) {
 		mounted[m.Point] = true
-		r.Places = append(r.Places, l.placeOf(m))
+		place := Place{Kind: Elsewhere, found: m, Mount: faults.MountOf(mountns.Mount{Mount: m, Namespace: l.namespace})}
+		if v, ok := l.node.ParseVolume(m.Point); ok {
+			place.Kind, place.Volume, place.Plugin = OfVolume, v.Name, v.Plugin
+		} else if s, ok := l.node.ParseSubPath(m.Point); ok {
+			place.Kind, place.Volume = OfSubPath, s.Volume
+		} else if v, ok := l.node.ParseInsideVolume(m.Point); ok {
+			place.Kind, place.Volume, place.Plugin = Inside, v.Name, v.Plugin
+		}
+		if visible, ok := l.table.On(m.Point); ok && visible.ID != m.ID {
+			place.HiddenBy = new(faults.MountOf(mountns.Mount{Mount: visible, Namespace: l.namespace}))
+		} else {
+			l.addContents(&place)
+		}
+		r.Places = append(r.Places, place)
 	}
 	volumes, err := l.node.PodVolumes(uid)
 	switch {
@@ -132,35 +145,24 @@ func (l *lister) remainsOf(uid string) (*Remains, error) {
 	for _, v := range volumes {
 		if point := l.node.VolumePoint(v); point != "" && !mounted[point] {
 			place := Place{Kind: Directory, Volume: v.Name, Plugin: v.Plugin, Mount: fault.Mount{Point: point, Namespace: l.namespace.Inode}}
-			l.addRecord(&place)
-			place.addFiles()
+			l.addContents(&place)
 			r.Places = append(r.Places, place)
 		}
 	}
 	return r, nil
 }
 
-// placeOf is a mount with the mount that hides it, and a missing record.
-func (l *lister) placeOf(m mountinfo.Mount) Place {
-	place := Place{Kind: Elsewhere, found: m, Mount: faults.MountOf(mountns.Mount{Mount: m, Namespace: l.namespace})}
-	if v, ok := l.node.ParseVolume(m.Point); ok {
-		place.Kind, place.Volume, place.Plugin = OfVolume, v.Name, v.Plugin
-	} else if s, ok := l.node.ParseSubPath(m.Point); ok {
-		place.Kind, place.Volume = OfSubPath, s.Volume
-	} else if v, ok := l.node.ParseInsideVolume(m.Point); ok {
-		place.Kind, place.Volume, place.Plugin = Inside, v.Name, v.Plugin
+// addContents adds the kubelet's record of a CSI volume. In a directory where a driver's file system was mounted, it counts the entries: the kubelet
+// removes its own files itself.
+func (l *lister) addContents(place *Place) {
+	if place.Kind == Directory && !kubelet.FillsItself(place.Plugin) {
+		dir, err := mountns.View{}.Lookup(place.Mount.Point) // an error: it is gone, or no directory that may be listed
+		if err == nil && (mountns.View{}).NotHanging(place.Mount.Point, dir) == nil {
+			names, _, _ := sys.ListDir(dir, maxFiles) // none: it is no directory
+			place.Files = min(len(names), maxFiles)
+		}
+		dir.Close()
 	}
-	if visible, ok := l.table.On(m.Point); ok && visible.ID != m.ID {
-		by := faults.MountOf(mountns.Mount{Mount: visible, Namespace: l.namespace})
-		place.HiddenBy = &by
-		return place
-	}
-	l.addRecord(&place)
-	return place
-}
-
-// addRecord adds the kubelet's record of a CSI volume.
-func (l *lister) addRecord(place *Place) {
 	if place.Plugin != kubelet.CSIPlugin || place.Kind != OfVolume && place.Kind != Directory {
 		return
 	}
@@ -173,22 +175,6 @@ func (l *lister) addRecord(place *Place) {
 		place.NoRecord = err.Error()
 	default:
 		place.Driver = record.Driver
-	}
-}
-
-// addFiles counts the entries in the place where a driver's file system was mounted. The kubelet removes its own files itself.
-func (p *Place) addFiles() {
-	if kubelet.FillsItself(p.Plugin) {
-		return
-	}
-	dir, err := mountns.View{}.Lookup(p.Mount.Point)
-	if err != nil {
-		return // it is gone, or no directory that may be listed
-	}
-	defer dir.Close()
-	if (mountns.View{}).NotHanging(p.Mount.Point, dir) == nil {
-		names, _, _ := sys.ListDir(dir, maxFiles) // none: it is no directory
-		p.Files = min(len(names), maxFiles)
 	}
 }
 
