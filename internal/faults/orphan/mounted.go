@@ -45,10 +45,10 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	survey, err := n.node.Pass().EachMount(func(b *mountns.MountBrief) bool {
 		return b.Major == n.podsDirectory.major && b.Minor == n.podsDirectory.minor
 	}, func(m *mountns.Mount) {
-		if uid := n.podsDirectory.podOfRoot(m); uid != "" {
-			found.addMount(uid, m, "it shows what is in the directory of the pod")
-		}
-		if n.podsDirectory.leadsToPod(m, found) {
+		root, _ := mountinfo.Deleted(m.Root)
+		uid := firstComponent(n.podsDirectory.root, root)
+		found.addMount(uid, m, "it shows what is in the directory of the pod")
+		if found[uid] != nil || mountinfo.Within(root, n.podsDirectory.root) { // a pod's directory can be reached by way of it
 			if room -= len(m.Root) + len(m.Point); room > 0 {
 				at := m.Namespace.Key()
 				if above[at] == nil {
@@ -67,7 +67,10 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 			in := above[b.Namespace.Key()]
 			return in != nil && in[b.Parent] != nil
 		}, func(m *mountns.Mount) {
-			if uid := n.podsDirectory.podOfParent(m, above[m.Namespace.Key()][m.Parent]); uid != "" {
+			parent := above[m.Namespace.Key()][m.Parent]
+			if parent != nil && mountinfo.Within(parent.Point, m.Point) {
+				root, _ := mountinfo.Deleted(parent.Root)
+				uid := firstComponent(n.podsDirectory.root, pathInMount(parent.Point, root, m.Point)) // the parent shows the file system there
 				found.addMount(uid, m, "it is mounted in the directory of the pod")
 			}
 		})
@@ -97,27 +100,6 @@ const maxParents = 16 << 20
 
 // parentMounts are the mounts on which something may be mounted in the directory of a pod, by namespace and number.
 type parentMounts map[mountns.Key]map[int]*mountns.Mount
-
-// leadsToPod reports whether the directory of one of the pods can be reached by way of the mount.
-func (d directoryID) leadsToPod(m *mountns.Mount, pods usesByPod) bool {
-	root, _ := mountinfo.Deleted(m.Root)
-	return mountinfo.Within(root, d.root) || pods[firstComponent(d.root, root)] != nil
-}
-
-// podOfRoot is the pod whose directory, or something in it, is the root of the mount.
-func (d directoryID) podOfRoot(m *mountns.Mount) string {
-	root, _ := mountinfo.Deleted(m.Root)
-	return firstComponent(d.root, root)
-}
-
-// podOfParent is the pod in whose directory the mount lies: its parent shows the file system there.
-func (d directoryID) podOfParent(m, parent *mountns.Mount) string {
-	if parent == nil || !mountinfo.Within(parent.Point, m.Point) {
-		return ""
-	}
-	root, _ := mountinfo.Deleted(parent.Root)
-	return firstComponent(d.root, pathInMount(parent.Point, root, m.Point))
-}
 
 // firstComponent is the first name of a path below dir; empty if it is not below.
 func firstComponent(dir, name string) string {
