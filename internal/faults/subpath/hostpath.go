@@ -130,9 +130,24 @@ func judgeHostPath(volume corev1.Volume, progress startProgress, stat sys.Stat, 
 	case errors.Is(err, sys.ENOENT):
 		absent := Absence{}
 		errors.As(err, &absent)
-		if why := progress.failureReason(volume.HostPath, absent); why != "" {
-			return fault.MissingBindSource, []string{missingMessage(volume.Name, volume.HostPath.Path), why}
+		var why string // the container cannot be started
+		switch creates := podinfo.CreatesHostPath(volume.HostPath); {
+		case !creates && progress.volumesUp:
+			why = fmt.Sprintf("a %s was there when the kubelet set the pod up, and is gone since: the kubelet refuses the next pod", kind.noun)
+		case !creates:
+			why = fmt.Sprintf("the kubelet starts no container of the pod before a %s is there", kind.noun)
+		case want == corev1.HostPathFileOrCreate && absent.NoParent && !progress.volumesUp:
+			why = "the kubelet makes the file, but not the directory that it is to lie in"
+		case progress.refused && progress.mountsSubPath:
+			why = "the kubelet looks for the subPath in it before a runtime could make it"
+		case progress.refused && absent.ReadOnly:
+			why = "the container was refused, and nothing can be made there: the file system is read-only"
+		case progress.refused && absent.DeadLink && want != corev1.HostPathFileOrCreate:
+			why = "the container was refused, and no directory can be made there: the path has a symbolic link to what does not exist"
+		default:
+			return "", nil
 		}
+		return fault.MissingBindSource, []string{missingMessage(volume.Name, volume.HostPath.Path), why}
 	case err == nil && demands && !kind.matches(stat):
 		return fault.SourceTypeMismatch, []string{
 			fmt.Sprintf("volume %q is to come from %q: that is a %s, and type %s of the volume takes a %s only", volume.Name, volume.HostPath.Path,
@@ -140,25 +155,4 @@ func judgeHostPath(volume corev1.Volume, progress startProgress, stat sys.Stat, 
 		}
 	}
 	return "", nil
-}
-
-// failureReason says why the container cannot be started with a hostPath that is not there; empty if the path is made.
-func (s startProgress) failureReason(h *corev1.HostPathVolumeSource, absent Absence) string {
-	want := podinfo.HostPathType(h)
-	switch {
-	case !podinfo.CreatesHostPath(h) && s.volumesUp:
-		return fmt.Sprintf("a %s was there when the kubelet set the pod up, and is gone since: the kubelet refuses the next pod",
-			kindByHostPathType[want].noun)
-	case !podinfo.CreatesHostPath(h):
-		return fmt.Sprintf("the kubelet starts no container of the pod before a %s is there", kindByHostPathType[want].noun)
-	case want == corev1.HostPathFileOrCreate && absent.NoParent && !s.volumesUp:
-		return "the kubelet makes the file, but not the directory that it is to lie in"
-	case s.refused && s.mountsSubPath:
-		return "the kubelet looks for the subPath in it before a runtime could make it"
-	case s.refused && absent.ReadOnly:
-		return "the container was refused, and nothing can be made there: the file system is read-only"
-	case s.refused && absent.DeadLink && want != corev1.HostPathFileOrCreate:
-		return "the container was refused, and no directory can be made there: the path has a symbolic link to what does not exist"
-	}
-	return ""
 }

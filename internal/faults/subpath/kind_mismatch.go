@@ -50,14 +50,22 @@ func (c containerSources) wrongKinds() (found []fault.Finding) {
 func (c containerSources) refusedForKind(mounts []corev1.VolumeMount) map[int]string {
 	fields := map[int]string{}
 	for _, r := range startRefusals(c.status) {
-		if !describesWrongKind(r.message) {
+		text := strings.ToLower(strings.Join(strings.Fields(r.message), " "))
+		has := func(phrase string) bool { return strings.Contains(text, phrase) }
+		if !slices.ContainsFunc(mountPhrases, has) || !slices.ContainsFunc(kindPhrases, has) {
 			continue
 		}
 		var byPath, bySource []int
 		for i, m := range mounts {
-			if namesMountPath(r.message, m.MountPath) {
+			at := path.Join("/", m.MountPath)
+			if containsPath(r.message, at) || strings.Contains(r.message, "`"+at[1:]+"`") || // as it is in the container, or as crun writes it
+				slices.ContainsFunc(rootDirs, func(root string) bool { return containsPathEnd(r.message, root+at) }) {
 				byPath = append(byPath, i)
-			} else if c.namesSource(r.message, i, m) {
+				continue
+			}
+			source, _ := c.sourceOf(i, m)
+			ofPod := "/pods/" + string(c.pod.UID) + "/" // below the kubelet's root, which it may know by another path
+			if _, place, ok := strings.Cut(source, ofPod); ok && containsPathEnd(r.message, ofPod+place) || !ok && source != "" && containsPath(r.message, source) {
 				bySource = append(bySource, i)
 			}
 		}
@@ -73,26 +81,13 @@ func (c containerSources) refusedForKind(mounts []corev1.VolumeMount) map[int]st
 	return fields
 }
 
-// rootDirs are how the paths of a container's root directory end.
-var rootDirs = []string{"/rootfs", "/merged", "/fs"}
-
-// namesMountPath reports whether a message has a mount path: as it is in the container, as crun writes it, without its first
-// slash, or below the container's root directory.
-func namesMountPath(text, mountPath string) bool {
-	mountPath = path.Join("/", mountPath)
-	return containsPath(text, mountPath) || strings.Contains(text, "`"+mountPath[1:]+"`") ||
-		slices.ContainsFunc(rootDirs, func(root string) bool { return containsPathEnd(text, root+mountPath) })
-}
-
-// namesSource reports whether a message has the source of a mount: the place of a subPath bind or of a volume below the
-// kubelet's root, which the kubelet may know by another path, or the path of a hostPath.
-func (c containerSources) namesSource(text string, index int, m corev1.VolumeMount) bool {
-	source, _ := c.sourceOf(index, m)
-	if _, place, ok := strings.Cut(source, "/pods/"+string(c.pod.UID)+"/"); ok {
-		return containsPathEnd(text, "/pods/"+string(c.pod.UID)+"/"+place)
-	}
-	return source != "" && containsPath(text, source)
-}
+// rootDirs are how the paths of a container's root directory end. A runtime that says that one of source and mount path is a file and the other
+// a directory has a phrase about mounts and one about kinds in its message.
+var (
+	rootDirs     = []string{"/rootfs", "/merged", "/fs"}
+	mountPhrases = []string{"mount", "subpath", "rootfs", "createcontainerconfigerror", "generate spec"}
+	kindPhrases  = []string{"not a directory", "is a directory", "onto a file", "onto a directory"}
+)
 
 // sourceOf is where the source of a mount lies, and the place of its bind if the mount has a subPath. Empty: that is not
 // known.
@@ -169,13 +164,4 @@ func statWithoutLinks(view mountns.View, name string) (sys.Stat, error) {
 		return sys.Stat{}, err
 	}
 	return fd.Stat(sys.StatType)
-}
-
-// describesWrongKind reports whether a text about a mount is worded as runtimes word that one is a file and the other a
-// directory.
-func describesWrongKind(text string) bool {
-	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
-	has := func(phrase string) bool { return strings.Contains(text, phrase) }
-	return slices.ContainsFunc([]string{"mount", "subpath", "rootfs", "createcontainerconfigerror", "generate spec"}, has) &&
-		slices.ContainsFunc([]string{"not a directory", "is a directory", "onto a file", "onto a directory"}, has)
 }
