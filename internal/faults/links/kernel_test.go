@@ -374,19 +374,19 @@ func TestManyContainers(t *testing.T) {
 			all[i].ContainerID = strings.Repeat("f", 64)
 		}
 	}
-	compared := (&reading{node: s.node, table: table}).compareContainers(all, func(string, string) string { return "" })
-	if len(compared) != len(all) {
-		t.Fatalf("%d containers, want %d", len(compared), len(all))
+	n := &reading{node: s.node, table: table, sources: []mountstate.PodSource{{UID: c.PodUID}}}
+	must(t, n.addContainers(t.Context(), &fixedRuntime{all: all}))
+	var want, got []string
+	for i := 0; i < len(all); i += 3 {
+		want = append(want, slices.Repeat([]string{strconv.Itoa(i)}, len(c.Mounts))...)
 	}
-	for i, mounts := range compared {
-		if want := map[bool]int{true: len(c.Mounts)}[i%3 == 0]; len(mounts) != want {
-			t.Errorf("container %d has %d mounts, want %d", i, len(mounts), want)
+	for _, m := range n.sources[0].Mounts {
+		if got = append(got, m.Container); m.Has != m.Wants {
+			t.Errorf("container %s: %+v", m.Container, m)
 		}
-		for _, m := range mounts {
-			if m.Container != strconv.Itoa(i) || m.Has != m.Wants {
-				t.Errorf("container %d: %+v", i, m)
-			}
-		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("containers of the mounts (-want +got):\n%s", diff)
 	}
 }
 

@@ -185,44 +185,39 @@ func (n *reading) addWritten(s *mountstate.PodSource) {
 	}
 }
 
-// addContainers adds the mounts of the running containers of the pods.
+// maxCompareThreads is how many threads read the mount tables of containers, and containersPerThread how many are worth a thread: one table
+// takes the kernel half a millisecond.
+const maxCompareThreads, containersPerThread = 4, 16
+
+// addContainers adds the mounts of the running containers of the pods. A container whose table is not known has none. Few tables are in memory at a
+// time: each is dropped after its comparison.
 func (n *reading) addContainers(ctx context.Context, of Runtime) error {
 	at := map[string]int{}
 	for i, s := range n.sources {
 		at[s.UID] = i
 	}
 	running, err := of.Running(ctx, func(uid string) bool { _, ok := at[uid]; return ok })
-	linkOf := func(podUID, place string) string { return n.sources[at[podUID]].Symlinks[place] }
-	for i, mounts := range n.compareContainers(running, linkOf) {
+	compared := make([][]mountstate.ContainerMount, len(running))
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for range min(1+len(running)/containersPerThread, runtime.GOMAXPROCS(0), maxCompareThreads) {
+		done.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(running); i = int(next.Add(1)) - 1 {
+				compared[i] = n.compareContainer(&running[i], n.sources[at[running[i].PodUID]].Symlinks)
+			}
+		})
+	}
+	done.Wait()
+	for i, mounts := range compared {
 		s := &n.sources[at[running[i].PodUID]]
 		s.Mounts = append(s.Mounts, mounts...)
 	}
 	return err
 }
 
-// maxCompareThreads is how many threads read the mount tables of containers, and containersPerThread how many are worth a thread: one table
-// takes the kernel half a millisecond.
-const maxCompareThreads, containersPerThread = 4, 16
-
-// compareContainers returns the mounts of each container. A container whose table is not known has none. Few tables are in memory at a time:
-// each is dropped after its comparison.
-func (n *reading) compareContainers(all []cri.Owner, linkOf func(podUID, place string) string) [][]mountstate.ContainerMount {
-	compared := make([][]mountstate.ContainerMount, len(all))
-	var next atomic.Int64
-	var done sync.WaitGroup
-	for range min(1+len(all)/containersPerThread, runtime.GOMAXPROCS(0), maxCompareThreads) {
-		done.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(all); i = int(next.Add(1)) - 1 {
-				compared[i] = n.compareContainer(&all[i], linkOf)
-			}
-		})
-	}
-	done.Wait()
-	return compared
-}
-
-// compareContainer returns the mounts of a container, compared with the table of its first process. There are none if that is not known.
-func (n *reading) compareContainer(c *cri.Owner, linkOf func(podUID, place string) string) (mounts []mountstate.ContainerMount) {
+// compareContainer returns the mounts of a container, compared with the table of its first process. There are none if that is not known. The symbolic
+// links are those of its pod, by their places.
+func (n *reading) compareContainer(c *cri.Owner, symlinks map[string]string) (mounts []mountstate.ContainerMount) {
 	if c.PID == 0 {
 		return nil
 	}
@@ -238,7 +233,7 @@ func (n *reading) compareContainer(c *cri.Owner, linkOf func(podUID, place strin
 		if m.HostPath != "" { // else it comes out of an image
 			from := n.node.OwnPath(m.HostPath, c.PodUID)
 			mounts = append(mounts, mountstate.ContainerMount{
-				Container: c.Container, ID: c.ContainerID, From: from, Link: linkOf(c.PodUID, from), Point: path.Clean("/" + m.ContainerPath),
+				Container: c.Container, ID: c.ContainerID, From: from, Link: symlinks[from], Point: path.Clean("/" + m.ContainerPath),
 			})
 		}
 	}
