@@ -252,9 +252,14 @@ func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Us
 	}
 	n.readTables(others)
 	for _, h := range report.Holders {
-		held, live, err := n.holderInfo(ctx, h)
-		if err != nil {
+		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("inspect holders of %q: %w", report.Device.Name, err)
+		}
+		p, live := n.ownerProcess(ctx, h), ""
+		held := n.holderInfo(h, p)
+		if held.Why == "" {
+			live = n.judgeMount(ctx, &held, p.Unknown)
+			n.addPatch(ctx, &held)
 		}
 		usage.HolderInfos = append(usage.HolderInfos, held)
 		if n.isHostMount(h) {

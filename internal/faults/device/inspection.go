@@ -220,14 +220,9 @@ func describeUnseen(survey mountns.Survey) string {
 // maxAsked bounds of how many processes of a namespace the container is asked for.
 const maxAsked = 16
 
-// holderInfo finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the
-// device as it should.
-func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (held HolderInfo, live string, err error) {
-	held = HolderInfo{Holder: holder, seesAll: n.seesAll}
-	if err := ctx.Err(); err != nil {
-		return held, "", err
-	}
-	p := n.ownerProcess(ctx, holder)
+// holderInfo says whose a holder is, and why it is to stay; it does not say that of a mount in another namespace than the kubelet's.
+func (n *inspection) holderInfo(holder devholder.Holder, p Process) HolderInfo {
+	held := HolderInfo{Holder: holder, seesAll: n.seesAll}
 	held.Command, held.In.Owner = p.Command, p.Owner
 	if p.Owner != nil {
 		held.In.Pod = fault.Pod{Namespace: p.Owner.PodNamespace, Name: p.Owner.PodName, UID: p.Owner.PodUID}
@@ -238,16 +233,13 @@ func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (h
 		if holder.Kind == devholder.StackedDevice {
 			held.Why = "it is made of this device and must be removed first: kubediag holders " + holder.Path + " says who holds it"
 		}
-		return held, "", nil
+		return held
 	}
 	held.RecordedMount = faults.MountOf(holder.Mount)
 	if n.isHostMount(holder) {
 		held.Why = "it is the kubelet's own mount"
-		return held, "", nil
 	}
-	live = n.judgeMount(ctx, &held, p.Unknown)
-	n.addPatch(ctx, &held)
-	return held, live, nil
+	return held
 }
 
 // ownerProcess finds out who a holder is: the first of its processes that is in a container, else the first. Those that
@@ -259,7 +251,20 @@ func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) Proce
 		first.Unknown = fmt.Sprintf("its processes %v have ended or gone elsewhere", pids[:min(len(pids), maxAsked)])
 	}
 	for _, pid := range pids[:min(len(pids), maxAsked)] {
-		p := n.process(ctx, pid)
+		p, known := n.processes[pid]
+		if !known && n.recorded {
+			p.Unknown = fmt.Sprintf("whose process %d is was not recorded", pid)
+		} else if !known {
+			cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
+			switch {
+			case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
+				p.Gone = true
+			case err != nil:
+				p.Unknown = fmt.Sprintf("read control group of process %d: %v", pid, err)
+			default:
+				p.Owner, p.Unknown = ownerOf(ctx, n.inspector.Runtime, string(cgroup))
+			}
+		}
 		contained := p.Owner != nil || p.Unknown != ""
 		if !n.recorded && !p.Gone && !p.confirmed && (contained || first.Unknown != "") {
 			comm, _ := sys.ReadProc(strconv.Itoa(pid)+"/comm", nil) // empty: it has ended
@@ -276,26 +281,6 @@ func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) Proce
 		}
 	}
 	return first
-}
-
-// process finds out whose a process is.
-func (n *inspection) process(ctx context.Context, pid int) (p Process) {
-	if known, ok := n.processes[pid]; ok {
-		return known
-	}
-	if n.recorded {
-		return Process{Unknown: fmt.Sprintf("whose process %d is was not recorded", pid)}
-	}
-	cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
-	switch {
-	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
-		p.Gone = true
-	case err != nil:
-		p.Unknown = fmt.Sprintf("read control group of process %d: %v", pid, err)
-	default:
-		p.Owner, p.Unknown = ownerOf(ctx, n.inspector.Runtime, string(cgroup))
-	}
-	return p
 }
 
 // holderPIDs are the processes in the mount namespace of a holder that is a mount; else those that have the holder.

@@ -146,7 +146,12 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 		n.verdicts[key] = verdict
 	}
 	holder.Origin.HostPath, holder.Origin.Volume = verdict.hostPath, n.volumeName(ctx, verdict.hostPath)
-	how, why, live := n.propagationPath(tables, holder, verdict, m, unknown)
+	var how, why string
+	if unknown == "" && holder.In.Owner != nil {
+		how, why, live = tables.carriedByContainer(holder, m)
+	} else {
+		how, why = n.propagationPath(holder, verdict, m, unknown)
+	}
 	claim := n.claimNamespace(holder.Mount.Namespace, holder.In.Owner)
 	if live == "" && verdict.hostPath != "" {
 		live = n.livePodReason(ctx, tables, verdict.hostPath)
@@ -172,28 +177,24 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	return live
 }
 
-// propagationPath says how the mount came into its namespace, and why it is to stay for that. It also says whether a
-// container has it as a volume of its own.
-func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount,
-	unknown string) (how, why, live string) {
+// propagationPath says how a mount in no container came into its namespace, and why it is to stay for that.
+func (n *inspection) propagationPath(h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount, unknown string) (how, why string) {
 	switch {
 	case unknown != "":
-		return "", unknown, ""
-	case h.In.Owner != nil:
-		return tables.carriedByContainer(h, mount)
+		return "", unknown
 	case len(holderPIDs(h.Holder)) == 0 && n.unseenReason != "":
-		return "", "no process was found in that namespace, and " + n.unseenReason, ""
+		return "", "no process was found in that namespace, and " + n.unseenReason
 	case len(holderPIDs(h.Holder)) == 0:
-		return "no process is in that namespace", "", ""
+		return "no process is in that namespace", ""
 	case mount.Point != verdict.hostPath:
-		return "", "its process is in no container that the runtime knows, and has it at another path than the kubelet had", ""
+		return "", "its process is in no container that the runtime knows, and has it at another path than the kubelet had"
 	case verdict.parent.Master != 0 || mount.Shared != 0:
-		return "", "it is not private to its namespace", ""
+		return "", "it is not private to its namespace"
 	}
-	return "that namespace began as a private copy of the host's", "", ""
+	return "that namespace began as a private copy of the host's", ""
 }
 
-// carriedByContainer is propagationPath for a mount in a container.
+// carriedByContainer is propagationPath for a mount in a container. live says that the container has it as a volume of its own.
 func (t mountTables) carriedByContainer(holder *HolderInfo, m mountinfo.Mount) (how, why, live string) {
 	whose := fmt.Sprintf("container %q of pod %s/%s", holder.In.Container, holder.In.Pod.Namespace, holder.In.Pod.Name)
 	carrier, ok := holder.In.Owner.Carrier(m.Point)

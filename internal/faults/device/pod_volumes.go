@@ -37,28 +37,6 @@ func (n *inspection) usagesOfPod(ctx context.Context, pod *corev1.Pod, all []*Us
 	if len(held) == 0 {
 		return nil, nil
 	}
-	v, err := n.podVolumes(ctx, pod)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range held {
-		c.PodReason = v.reason(c)
-	}
-	isOther := func(c *Usage) bool { return c.PodReason == "" }
-	if n.inspector.Claims == nil || !slices.ContainsFunc(held, isOther) {
-		return slices.DeleteFunc(held, isOther), nil
-	}
-	for _, name := range n.inspector.Claims.PersistentVolumes(ctx, pod) {
-		v.addPersistentVolume(name)
-	}
-	for _, c := range held {
-		c.PodReason = v.reason(c)
-	}
-	return slices.DeleteFunc(held, isOther), nil
-}
-
-// podVolumes reads what the kubelet has of a pod.
-func (n *inspection) podVolumes(ctx context.Context, pod *corev1.Pod) (*podVolumes, error) {
 	v := &podVolumes{node: n.node, uid: string(pod.UID), name: pod.Namespace + "/" + pod.Name}
 	err := n.node.Do(ctx, func() error {
 		volumes, err := n.node.PodVolumes(v.uid)
@@ -79,8 +57,23 @@ func (n *inspection) podVolumes(ctx context.Context, pod *corev1.Pod) (*podVolum
 	if err != nil {
 		return nil, err
 	}
-	v.devices, err = n.blockVolumes(v.uid)
-	return v, err
+	if v.devices, err = n.blockVolumes(v.uid); err != nil {
+		return nil, err
+	}
+	for _, c := range held {
+		c.PodReason = v.reason(c)
+	}
+	isOther := func(c *Usage) bool { return c.PodReason == "" }
+	if n.inspector.Claims == nil || !slices.ContainsFunc(held, isOther) {
+		return slices.DeleteFunc(held, isOther), nil
+	}
+	for _, name := range n.inspector.Claims.PersistentVolumes(ctx, pod) {
+		v.addPersistentVolume(name)
+	}
+	for _, c := range held {
+		c.PodReason = v.reason(c)
+	}
+	return slices.DeleteFunc(held, isOther), nil
 }
 
 // isInline reports whether a volume of that name is defined in the pod itself, and comes from no claim.
