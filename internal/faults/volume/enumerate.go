@@ -59,6 +59,37 @@ func (e *enumerator) faultPod(uid string) fault.Pod {
 	return fault.Pod{Namespace: name.Namespace, Name: name.Name, UID: uid}
 }
 
+// eachPod calls fn for each pod in scope that has a directory, inside the kubelet's namespace.
+func (e *enumerator) eachPod(ctx context.Context, fn func(uid string)) error {
+	uids := e.scope.PodUIDs
+	if len(uids) == 0 {
+		var err error
+		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
+			return err
+		}
+	}
+	return e.host.node.Do(ctx, func() error {
+		for _, uid := range uids {
+			fn(uid)
+		}
+		return ctx.Err()
+	})
+}
+
+// eachPlace calls fn for each place of a volume of these pods, inside the kubelet's namespace. A pod has none if its directory goes, or is on a
+// file system that may hang: another look says so.
+func (e *enumerator) eachPlace(ctx context.Context, fn func(place kubelet.Volume)) error {
+	return e.eachPod(ctx, func(uid string) {
+		places, err := e.host.node.PodVolumes(uid)
+		if err != nil {
+			return
+		}
+		for _, place := range places {
+			fn(place)
+		}
+	})
+}
+
 // enumerate lists the volumes that are mounted, those that the kubelet keeps first.
 func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	var volumes []*Volume
@@ -210,55 +241,37 @@ func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason s
 
 // listHostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang or fail, but
 // for the node's root.
-func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
+func (e *enumerator) listHostPaths(ctx context.Context) (volumes []*Volume, err error) {
 	if e.pods == nil {
 		return nil, nil
 	}
-	uids := e.scope.PodUIDs
-	if len(uids) == 0 {
-		var err error
-		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
-			return nil, err
+	err = e.eachPod(ctx, func(uid string) {
+		pod := e.podByUID(uid)
+		if pod == nil || podinfo.Ended(pod) { // nothing mounts it any more
+			return
 		}
-	}
-	var volumes []*Volume
-	err := e.host.node.Do(ctx, func() error {
-		for _, uid := range uids {
-			pod := e.podByUID(uid)
-			if pod == nil || podinfo.Ended(pod) { // nothing mounts it any more
+		for _, spec := range pod.Spec.Volumes {
+			if spec.HostPath == nil || !e.scope.Includes(uid, spec.Name) {
 				continue
 			}
-			for _, spec := range pod.Spec.Volumes {
-				if spec.HostPath == nil || !e.scope.Includes(uid, spec.Name) {
-					continue
-				}
-				if v := e.hostPathVolume(pod, spec); v != nil {
-					volumes = append(volumes, v)
-				}
+			name := path.Clean(spec.HostPath.Path)
+			point := e.host.resolveLinks(name)
+			m, ok := e.host.table.On(point)
+			if !ok || !mountns.MayFail(m.Major, m.FSType) || m.Point == "/" {
+				continue
 			}
+			v := &Volume{
+				children: len(e.host.table.Children(m.ID)), spec: podSpec{pod: pod, hostPath: spec.HostPath},
+				Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.host.withNamespace(m),
+				NoRecordReason:  "it is a hostPath of the pod's spec",
+				NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
+				HiddenMounts:    e.host.hiddenBelow(m),
+			}
+			if point != name {
+				v.Link = name
+			}
+			volumes = append(volumes, v)
 		}
-		return ctx.Err()
 	})
 	return volumes, err
-}
-
-// hostPathVolume is a hostPath on a mount that may hang or fail; nil if it lies on none.
-func (e *enumerator) hostPathVolume(pod *corev1.Pod, spec corev1.Volume) *Volume {
-	name := path.Clean(spec.HostPath.Path)
-	point := e.host.resolveLinks(name)
-	m, ok := e.host.table.On(point)
-	if !ok || !mountns.MayFail(m.Major, m.FSType) || m.Point == "/" {
-		return nil
-	}
-	v := &Volume{
-		children: len(e.host.table.Children(m.ID)), spec: podSpec{pod: pod, hostPath: spec.HostPath},
-		Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.host.withNamespace(m),
-		NoRecordReason:  "it is a hostPath of the pod's spec",
-		NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
-		HiddenMounts:    e.host.hiddenBelow(m),
-	}
-	if point != name {
-		v.Link = name
-	}
-	return v
 }

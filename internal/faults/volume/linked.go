@@ -18,27 +18,29 @@ import (
 // Some CSI drivers publish a volume as a symbolic link to a mount of their own, such as those of Fluid and of IBM Storage Scale. The container
 // runtime follows the link when it makes the mount of a container. So the volume is the path that the link leads to, as a hostPath is.
 
-// listLinked lists the volumes that are symbolic links.
+// listLinked lists the volumes that are symbolic links which lead to a mount. A link to the node's own disk is not judged: the driver has unmounted its
+// file system, or never mounted it.
 func (e *enumerator) listLinked(ctx context.Context) (volumes []*Volume, err error) {
-	uids := e.scope.PodUIDs
-	if len(uids) == 0 {
-		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
-			return nil, err
+	err = e.eachPlace(ctx, func(place kubelet.Volume) {
+		to := e.linkAt(place)
+		if to == "" || !e.scope.Includes(place.PodUID, place.Name) {
+			return
 		}
-	}
-	err = e.host.node.Do(ctx, func() error {
-		for _, uid := range uids {
-			places, err := e.host.node.PodVolumes(uid)
-			if err != nil {
-				continue // the directory goes, or its volumes are not known: another look says so
+		point := e.host.node.VolumePoint(place)
+		m, ok := e.host.table.On(to)
+		if own, known := e.host.table.On(point); !ok || m.Point == "/" || known && m.ID == own.ID {
+			if pod := e.podByUID(place.PodUID); pod == nil || podinfo.StateOf(pod) != fault.PodDeleting && !podinfo.Ended(pod) {
+				e.seen.Unknown.AddPlace(mountstate.Place{Pod: e.faultPod(place.PodUID), Volume: place.Name, Point: point, Reason: fmt.Sprintf(
+					"the driver has made a symbolic link to %q there, and nothing is mounted at that path or above it: what is written there does not get "+
+						"into the volume", to)})
 			}
-			for _, place := range places {
-				if v := e.linkedVolume(place); v != nil {
-					volumes = append(volumes, v)
-				}
-			}
+			return
 		}
-		return ctx.Err()
+		v := e.volumeAt(place, e.host.withNamespace(m))
+		v.Point, v.Link, v.spec.hostPath = to, point, linkedPath(to)
+		v.Staging, v.UnstagedDir = nil, ""
+		v.NoStagingReason = fmt.Sprintf("the driver has made a symbolic link at %q to %q, so there is no mount of the kubelet's to replace", point, to)
+		volumes = append(volumes, v)
 	})
 	return volumes, err
 }
@@ -53,30 +55,6 @@ func (e *enumerator) linkAt(place kubelet.Volume) string {
 		return ""
 	}
 	return kubelet.Symlink(point)
-}
-
-// linkedVolume is the volume at a place with a symbolic link that leads to a mount; else nil. A link to the node's own disk is not judged: the driver
-// has unmounted its file system, or never mounted it.
-func (e *enumerator) linkedVolume(place kubelet.Volume) *Volume {
-	to := e.linkAt(place)
-	if to == "" || !e.scope.Includes(place.PodUID, place.Name) {
-		return nil
-	}
-	point := e.host.node.VolumePoint(place)
-	m, ok := e.host.table.On(to)
-	if own, known := e.host.table.On(point); !ok || m.Point == "/" || known && m.ID == own.ID {
-		if pod := e.podByUID(place.PodUID); pod == nil || podinfo.StateOf(pod) != fault.PodDeleting && !podinfo.Ended(pod) {
-			e.seen.Unknown.AddPlace(mountstate.Place{Pod: e.faultPod(place.PodUID), Volume: place.Name, Point: point, Reason: fmt.Sprintf(
-				"the driver has made a symbolic link to %q there, and nothing is mounted at that path or above it: what is written there does not get "+
-					"into the volume", to)})
-		}
-		return nil
-	}
-	v := e.volumeAt(place, e.host.withNamespace(m))
-	v.Point, v.Link, v.spec.hostPath = to, point, linkedPath(to)
-	v.Staging, v.UnstagedDir = nil, ""
-	v.NoStagingReason = fmt.Sprintf("the driver has made a symbolic link at %q to %q, so there is no mount of the kubelet's to replace", point, to)
-	return v
 }
 
 // linkedPath has the runtime's demand on a path that a link leads to: that it is there.

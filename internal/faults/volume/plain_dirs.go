@@ -52,37 +52,21 @@ type plainDir struct {
 // plainDirs lists the places of CSI volumes that are recorded and not mounted, by the device that they lie on. It is normal
 // for a pod that waits for its volumes.
 func (e *enumerator) plainDirs(ctx context.Context) (map[device][]*plainDir, error) {
-	uids := e.scope.PodUIDs
-	if len(uids) == 0 {
-		var err error
-		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
-			return nil, err
-		}
-	}
 	found := map[device][]*plainDir{}
-	err := e.host.node.Do(ctx, func() error {
-		for _, uid := range uids {
-			places, err := e.host.node.PodVolumes(uid)
-			if err != nil {
-				continue // the directory goes, or is on a file system that may hang: then it is no plain one
-			}
-			for _, place := range places {
-				if place.Plugin != kubelet.CSIPlugin || !e.scope.Includes(place.PodUID, place.Name) {
-					continue
-				}
-				point := e.host.node.VolumePoint(place)
-				if _, mounted := e.host.visibleMounts[point]; mounted {
-					continue
-				}
-				if _, err := kubelet.ReadVolumeRecordAt(e.host.table, point); err != nil {
-					continue
-				}
-				if disk, dir, ok := e.host.diskDir(point); ok {
-					found[disk] = append(found[disk], &plainDir{place: place, point: point, dir: dir})
-				}
-			}
+	err := e.eachPlace(ctx, func(place kubelet.Volume) {
+		if place.Plugin != kubelet.CSIPlugin || !e.scope.Includes(place.PodUID, place.Name) {
+			return
 		}
-		return ctx.Err()
+		point := e.host.node.VolumePoint(place)
+		if _, mounted := e.host.visibleMounts[point]; mounted {
+			return
+		}
+		if _, err := kubelet.ReadVolumeRecordAt(e.host.table, point); err != nil {
+			return
+		}
+		if disk, dir, ok := e.host.diskDir(point); ok {
+			found[disk] = append(found[disk], &plainDir{place: place, point: point, dir: dir})
+		}
 	})
 	return found, err
 }

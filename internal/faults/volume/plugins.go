@@ -92,40 +92,19 @@ func (e *enumerator) notePlugin(m mountinfo.Mount, a probe.Answer, of waitingVol
 
 // waitingFor are the volumes that are recorded and not mounted, by the staging paths that their records name.
 func (e *enumerator) waitingFor(ctx context.Context) (map[string]waitingVolume, error) {
-	uids := e.scope.PodUIDs
-	if len(uids) == 0 {
-		var err error
-		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
-			return nil, err
-		}
-	}
 	waits := map[string]waitingVolume{}
-	err := e.host.node.Do(ctx, func() error {
-		for _, uid := range uids {
-			places, err := e.host.node.PodVolumes(uid)
-			if err != nil {
-				continue // another look says so
-			}
-			for _, place := range places {
-				e.addWaiting(waits, place)
-			}
+	err := e.eachPlace(ctx, func(place kubelet.Volume) {
+		point := e.host.node.VolumePoint(place)
+		if _, mounted := e.host.visibleMounts[point]; mounted || place.Plugin != kubelet.CSIPlugin || place.Block || !e.scope.Includes(place.PodUID, place.Name) {
+			return
 		}
-		return ctx.Err()
+		record, err := kubelet.ReadVolumeRecordAt(e.host.table, point)
+		if err != nil {
+			return
+		}
+		for _, staging := range e.host.node.StagingPoints(record.Driver, record.Handle, record.PersistentVolume) {
+			waits[staging] = waitingVolume{e.faultPod(place.PodUID), place.Name}
+		}
 	})
 	return waits, err
-}
-
-// addWaiting adds the volume at a place. It is called inside the kubelet's namespace.
-func (e *enumerator) addWaiting(to map[string]waitingVolume, place kubelet.Volume) {
-	point := e.host.node.VolumePoint(place)
-	if _, mounted := e.host.visibleMounts[point]; mounted || place.Plugin != kubelet.CSIPlugin || place.Block || !e.scope.Includes(place.PodUID, place.Name) {
-		return
-	}
-	record, err := kubelet.ReadVolumeRecordAt(e.host.table, point)
-	if err != nil {
-		return
-	}
-	for _, staging := range e.host.node.StagingPoints(record.Driver, record.Handle, record.PersistentVolume) {
-		to[staging] = waitingVolume{e.faultPod(place.PodUID), place.Name}
-	}
 }

@@ -118,7 +118,7 @@ func connectionLives(control *fuse.Control, m mountinfo.Mount) bool {
 	return err == nil && !c.Dead
 }
 
-// otherUser names another pod of the node that has a hostPath on the mount, or above it, or a volume that is a symbolic link to it.
+// otherUser names another pod of the node that has a hostPath on the mount, or above it, or a volume that is a symbolic link to such a path.
 func (e *enumerator) otherUser(ctx context.Context, v *Health) (user string, err error) {
 	uids, err := e.host.node.PodUIDs(ctx)
 	if err != nil {
@@ -127,48 +127,42 @@ func (e *enumerator) otherUser(ctx context.Context, v *Health) (user string, err
 	slices.Sort(uids)
 	err = e.host.node.Do(ctx, func() error {
 		for _, uid := range uids {
-			if user = e.userOf(uid, v); user != "" {
-				break
+			pod := e.podByUID(uid)
+			switch {
+			case user != "":
+				return ctx.Err()
+			case uid == v.Evidence.Pod.UID:
+				continue
+			case pod == nil:
+				user = fmt.Sprintf("whether pod %q uses it is not known: its spec is not", uid)
+				continue
+			case podinfo.Ended(pod):
+				continue
+			}
+			var paths []string
+			for _, spec := range pod.Spec.Volumes {
+				if spec.HostPath != nil {
+					paths = append(paths, e.host.resolveLinks(path.Clean(spec.HostPath.Path)))
+				}
+			}
+			places, err := e.host.node.PodVolumes(uid)
+			if err != nil {
+				user = fmt.Sprintf("whether pod %s/%s uses it is not known: %v", pod.Namespace, pod.Name, err)
+			}
+			for _, place := range places {
+				if to := e.linkAt(place); to != "" {
+					paths = append(paths, to)
+				}
+			}
+			if user == "" && slices.ContainsFunc(paths, func(at string) bool {
+				return mountinfo.Within(v.Evidence.Mount.Point, at) || mountinfo.Within(at, v.Evidence.Mount.Point)
+			}) {
+				user = fmt.Sprintf("pod %s/%s uses it, too", pod.Namespace, pod.Name)
 			}
 		}
 		return ctx.Err()
 	})
 	return user, err
-}
-
-// userOf names the pod with this UID if it has a hostPath on the mount of a volume of another pod, or above it, or a volume that is a symbolic link
-// to such a path. It is called inside the kubelet's namespace.
-func (e *enumerator) userOf(uid string, v *Health) string {
-	pod := e.podByUID(uid)
-	switch {
-	case uid == v.Evidence.Pod.UID:
-		return ""
-	case pod == nil:
-		return fmt.Sprintf("whether pod %q uses it is not known: its spec is not", uid)
-	case podinfo.Ended(pod):
-		return ""
-	}
-	var paths []string
-	for _, spec := range pod.Spec.Volumes {
-		if spec.HostPath != nil {
-			paths = append(paths, e.host.resolveLinks(path.Clean(spec.HostPath.Path)))
-		}
-	}
-	places, err := e.host.node.PodVolumes(uid)
-	if err != nil {
-		return fmt.Sprintf("whether pod %s/%s uses it is not known: %v", pod.Namespace, pod.Name, err)
-	}
-	for _, place := range places {
-		if to := e.linkAt(place); to != "" {
-			paths = append(paths, to)
-		}
-	}
-	if slices.ContainsFunc(paths, func(at string) bool {
-		return mountinfo.Within(v.Evidence.Mount.Point, at) || mountinfo.Within(at, v.Evidence.Mount.Point)
-	}) {
-		return fmt.Sprintf("pod %s/%s uses it, too", pod.Namespace, pod.Name)
-	}
-	return ""
 }
 
 // planRemoval is about a mount that no driver makes again: the dead one, and those dead ones that lie between it and a

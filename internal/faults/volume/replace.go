@@ -209,11 +209,30 @@ func nothingTouched(err error) bool {
 // link is followed on the way, and no other mount entered.
 func (o replaceOrder) cloneSource() (tree *sys.FD, err error) {
 	err = o.KubeletNamespace.Do(func() error {
-		at, err := o.openSource()
+		found, err := mount.Inspect(o.From.Point)
+		if err != nil {
+			return fmt.Errorf("inspect mount of source: %w", err)
+		}
+		if !found.Same(o.From) {
+			return fmt.Errorf("inspect mount of source: %w", &mount.ChangedError{Want: o.From, Found: found.ID})
+		}
+		root, err := mountns.Lookup(0, o.From.Point)
 		if err != nil {
 			return err
 		}
-		defer at.Close()
+		defer root.Close()
+		at := root
+		if o.Below != "" {
+			if at, err = sys.LookupIn(root, "/"+o.Below); err != nil {
+				return fmt.Errorf("look up %q in %q: %w", o.Below, o.From.Point, err)
+			}
+			defer at.Close()
+			above, errAbove := mountIDOf(root)
+			own, errOwn := mountIDOf(at)
+			if err := errors.Join(errAbove, errOwn); err != nil || above != own {
+				return errors.Join(fmt.Errorf("look up %q in %q: another mount lies on the way", o.Below, o.From.Point), err)
+			}
+		}
 		st, err := at.Stat(sys.StatIno | sys.StatType)
 		if err != nil {
 			return fmt.Errorf("inspect source: %w", err)
@@ -228,33 +247,6 @@ func (o replaceOrder) cloneSource() (tree *sys.FD, err error) {
 		return nil
 	})
 	return tree, err
-}
-
-// openSource opens the source.
-func (o replaceOrder) openSource() (*sys.FD, error) {
-	found, err := mount.Inspect(o.From.Point)
-	if err != nil {
-		return nil, fmt.Errorf("inspect mount of source: %w", err)
-	}
-	if !found.Same(o.From) {
-		return nil, fmt.Errorf("inspect mount of source: %w", &mount.ChangedError{Want: o.From, Found: found.ID})
-	}
-	root, err := mountns.Lookup(0, o.From.Point)
-	if err != nil || o.Below == "" {
-		return root, err
-	}
-	defer root.Close()
-	at, err := sys.LookupIn(root, "/"+o.Below)
-	if err != nil {
-		return nil, fmt.Errorf("look up %q in %q: %w", o.Below, o.From.Point, err)
-	}
-	above, errAbove := mountIDOf(root)
-	own, errOwn := mountIDOf(at)
-	if err := errors.Join(errAbove, errOwn); err != nil || above != own {
-		at.Close()
-		return nil, errors.Join(fmt.Errorf("look up %q in %q: another mount lies on the way", o.Below, o.From.Point), err)
-	}
-	return at, nil
 }
 
 // mountIDOf is the number of the mount that an open file lies on.
