@@ -228,19 +228,27 @@ func (s *walkState) examine(name string, fd *FD) (Stat, error) {
 	return fd.Stat(StatType)
 }
 
-// follow puts the target of a link in the last directory in front of the rest of the path.
+// follow puts the target of a link in the last directory in front of the rest of the path. All links of procfs may lead elsewhere than
+// their text, but for those in its root, such as /proc/self: they are refused.
 func (s *walkState) follow(link *FD, st Stat, rest string) (string, error) {
 	if s.links++; s.NoLinks || s.links > maxLinks {
 		return rest, unix.ELOOP
 	}
-	magic, err := s.isMagic(link, st)
-	if err == nil && magic {
-		err = unix.ELOOP
+	const procRootInode = 1
+	if st.Major == 0 { // procfs has no block device
+		fs, err := link.statfs()
+		if err == nil && fs.Type == unix.PROC_SUPER_MAGIC {
+			var dir Stat
+			dir, err = s.last().Stat(StatIno)
+			if err == nil && (dir.Ino != procRootInode || dir.Major != st.Major || dir.Minor != st.Minor) {
+				err = unix.ELOOP
+			}
+		}
+		if err != nil {
+			return rest, err
+		}
 	}
-	var target string
-	if err == nil {
-		target, err = link.ReadlinkAt("")
-	}
+	target, err := link.ReadlinkAt("")
 	if err == nil && s.Target != nil {
 		target, err = s.Target(target)
 	}
@@ -267,20 +275,6 @@ func (f *FD) ReadlinkAt(name string) (string, error) {
 		return "", unix.ENAMETOOLONG
 	}
 	return string(buf[:n]), nil
-}
-
-// isMagic reports whether a link of the last directory leads elsewhere than its text. All links of procfs may, but for
-// those in its root, such as /proc/self.
-func (s *walkState) isMagic(link *FD, st Stat) (bool, error) {
-	const procRootInode = 1
-	if st.Major != 0 { // procfs has no block device
-		return false, nil
-	}
-	if fs, err := link.statfs(); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
-		return false, err
-	}
-	dir, err := s.last().Stat(StatIno)
-	return dir.Ino != procRootInode || dir.Major != st.Major || dir.Minor != st.Minor, err
 }
 
 // OpenRoot opens a directory with O_PATH, as the kernel finds it: links of /proc are
