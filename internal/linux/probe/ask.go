@@ -67,7 +67,8 @@ func (p *targetProbe) probeTarget() error {
 	return nil
 }
 
-// openMount opens the mount's root, after making sure that it is the one meant.
+// openMount opens the mount's root, after making sure that it is the one meant. If the kernel does not say on which mount
+// an open file lies (before 5.8), the caller finds out afterwards.
 func (p *targetProbe) openMount() (fd *sys.FD, err error) {
 	look := mountns.LookupForeign
 	if p.question.Own {
@@ -81,19 +82,9 @@ func (p *targetProbe) openMount() (fd *sys.FD, err error) {
 		fd, err = look(string(p.question.Point))
 		return err
 	})
-	if err == nil {
-		err = p.verifyMount(fd)
-	}
 	if err != nil {
-		fd.Close()
 		return nil, err
 	}
-	return fd, nil
-}
-
-// verifyMount makes sure that fd lies on the mount that was found. If the kernel
-// does not say (before 5.8), the caller finds out afterwards.
-func (p *targetProbe) verifyMount(fd *sys.FD) error {
 	mask, want := uint32(sys.StatUniqueID), p.question.Unique
 	if p.question.Unique == 0 {
 		mask, want = sys.StatMountID, uint64(p.question.Reused)
@@ -102,17 +93,19 @@ func (p *targetProbe) verifyMount(fd *sys.FD) error {
 	switch {
 	case clientGaveUp(err):
 		if number, errNumber := fd.FDMountID(); errNumber == nil && number != p.question.Reused {
-			return mount.ErrChanged
+			err = mount.ErrChanged
 		}
-		return err
 	case err != nil:
-		return err
 	case stat.Has(mask) && stat.MountID != want:
-		return mount.ErrChanged
+		err = mount.ErrChanged
 	case stat.RootKnown && !stat.MountRoot:
-		return mount.ErrNotMounted
+		err = mount.ErrNotMounted
 	}
-	return nil
+	if err != nil {
+		fd.Close()
+		return nil, err
+	}
+	return fd, nil
 }
 
 // askStat asks fd, which has a name for people, and reports whether it is there.

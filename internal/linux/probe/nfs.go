@@ -33,24 +33,19 @@ func (a answerSet) refineError(target int) {
 	}
 	options := strings.Split(m.SuperOptions, ",")
 	soft := slices.Contains(options, "soft") || slices.Contains(options, "softerr")
+	firstTimeout := time.Minute // for which the client waits for the first answer: the default over TCP
+	for _, o := range options {
+		name, text, _ := strings.Cut(o, "=")
+		if tenths, err := strconv.Atoi(text); err == nil && name == "timeo" {
+			firstTimeout = time.Duration(tenths) * time.Second / 10
+		}
+	}
 	switch {
 	case answer.State == Denied && answer.Errno == sys.EACCES && slices.Contains(options, "sec=sys"):
 		answer.State = Stale
 		answer.Evidence = append(answer.Evidence, "the server refuses this node: it no longer exports the directory, or not to this node")
-	case answer.State == Broken && soft && (answer.Errno == sys.ETIMEDOUT || answer.Errno == sys.EIO && answer.Took >= firstTimeout(options)):
+	case answer.State == Broken && soft && (answer.Errno == sys.ETIMEDOUT || answer.Errno == sys.EIO && answer.Took >= firstTimeout):
 		answer.State = Hung
 		answer.Evidence = append(answer.Evidence, fmt.Sprintf("the mount is soft: its client has given up after %s", answer.Took.Round(time.Millisecond)))
 	}
-}
-
-// firstTimeout is how long a client waits for the first answer, which mountinfo has in tenths of a second.
-func firstTimeout(options []string) time.Duration {
-	for _, o := range options {
-		if text, ok := strings.CutPrefix(o, "timeo="); ok {
-			if tenths, err := strconv.Atoi(text); err == nil {
-				return time.Duration(tenths) * time.Second / 10
-			}
-		}
-	}
-	return time.Minute // the default over TCP
 }

@@ -172,18 +172,6 @@ func (s *pass) readReply(text json.RawMessage) error {
 	return nil
 }
 
-// settleUnanswered finds a state for every target without an answer.
-func (s *pass) settleUnanswered() {
-	for _, g := range s.groups {
-		s.settleGroup(g)
-	}
-	for i := range s.answers {
-		if s.answers.awaits(i) {
-			s.answers.setState(i, NotProbed, 0, fmt.Sprintf("not asked: there was no time or no thread left within %v", s.prober.deadlineOrDefault()))
-		}
-	}
-}
-
 // settleGroup decides whether the file system hangs: the wait took at least half the time that it had. It remembers the waiting
 // thread, and whether the file system has answered.
 func (s *pass) settleGroup(group *targetGroup) {

@@ -95,7 +95,14 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	defer s.close()
 	s.findMounts()
 	err := s.askAll(ctx)
-	s.settleUnanswered()
+	for _, g := range s.groups {
+		s.settleGroup(g)
+	}
+	for i := range s.answers {
+		if s.answers.awaits(i) {
+			s.answers.setState(i, NotProbed, 0, fmt.Sprintf("not asked: there was no time or no thread left within %v", p.deadlineOrDefault()))
+		}
+	}
 	s.recheckMounts()
 	return s.answers, err
 }
