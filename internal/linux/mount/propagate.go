@@ -47,7 +47,15 @@ func (a *attachment) attachByPropagation(tree *sys.FD) error {
 	if errors.Is(a.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(a.dir, path.Base(a.id.Point))), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
-	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return parent.attachTree(tree, home) }); err != nil {
+	err = sys.BesideMountsCopy(func(home func(func() error) error) error {
+		leader, err := parent.attachLeader(home)
+		if err != nil {
+			return err
+		}
+		defer leader.Close()
+		return parent.attachTree(tree, leader, home)
+	})
+	if err != nil {
 		return err
 	}
 	between("spread")
@@ -91,6 +99,9 @@ func (t *mountTarget) openParent() (parentMount, error) {
 	}
 	own, ok := mounts.ByID(t.id.MountInfoID)
 	mount, okParent := mounts.ByID(own.Parent)
+	root, _ := mountinfo.Deleted(own.Root)
+	below := strings.TrimPrefix(own.Point, strings.TrimSuffix(mount.Point, "/"))
+	showsOwnPoint := own.Major == mount.Major && own.Minor == mount.Minor && path.Join(mount.Root, below) == root // the directory that it is mounted on
 	switch {
 	case !ok || !okParent:
 		return parentMount{}, ErrNotMounted
@@ -98,7 +109,7 @@ func (t *mountTarget) openParent() (parentMount, error) {
 		return parentMount{}, errStacked
 	case mount.Unbindable:
 		return parentMount{}, fmt.Errorf("the mount at %q is unbindable: %w", mount.Point, errors.ErrUnsupported)
-	case mount.Shared != 0 && (own.Shared != 0 || own.Master != 0) && showsOwnPoint(mount, own):
+	case mount.Shared != 0 && (own.Shared != 0 || own.Master != 0) && showsOwnPoint:
 		return parentMount{}, fmt.Errorf("what is mounted there spreads onto the mount itself: %w", sys.EINVAL)
 	}
 	p := parentMount{Mount: mount, child: t}
@@ -121,25 +132,10 @@ func expectOnMount(fd *sys.FD, number int) error {
 	return err
 }
 
-// showsOwnPoint reports whether a mount shows the directory that it is mounted on.
-func showsOwnPoint(parent, m mountinfo.Mount) bool {
-	below := strings.TrimPrefix(m.Point, strings.TrimSuffix(parent.Point, "/"))
-	root, _ := mountinfo.Deleted(m.Root)
-	return m.Major == parent.Major && m.Minor == parent.Minor && path.Join(parent.Root, below) == root
-}
-
 // attachTree attaches the tree at the point in the leader: a copy of the directory
 // that holds the point, whose mounts spread to the parent. The thread is in a copy
 // of its namespace; home takes it back for a moment.
-func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) error {
-	if err := sys.SetPropagation("/", Private, false); err != nil {
-		return err
-	}
-	leader, err := p.attachLeader(home)
-	if err != nil {
-		return err
-	}
-	defer leader.Close()
+func (p parentMount) attachTree(tree, leader *sys.FD, home func(func() error) error) error {
 	number, err := leader.FDMountID()
 	if err != nil {
 		return err
@@ -163,7 +159,16 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 		err = p.child.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false))
 	}
 	if err == nil {
-		if err = expectMountedOn(number, tree); err != nil {
+		// The tree is attached to the leader itself, unless another process has made a mount at the point after the lookup: that
+		// spreads to the leader while the parent is its peer.
+		mounts, errTable := mountns.Table(0)
+		own, errNumber := tree.FDMountID()
+		if err = cmp.Or(errTable, errNumber); err == nil {
+			if attached, ok := mounts.ByID(own); !ok || attached.Parent != number {
+				err = ErrChanged
+			}
+		}
+		if err != nil {
 			err = errors.Join(err, p.child.logCall("umount2", "MNT_DETACH of the tree again", sys.DetachMount(tree)))
 		}
 	}
@@ -178,24 +183,13 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
 }
 
-// expectMountedOn makes sure that the tree was attached to the leader itself, which has that number. While the parent
-// is the leader's peer, a mount that another process makes at the point after the lookup spreads to the leader.
-func expectMountedOn(leader int, tree *sys.FD) error {
-	mounts, err := mountns.Table(0)
-	if err != nil {
-		return err
-	}
-	number, err := tree.FDMountID()
-	if attached, ok := mounts.ByID(number); err == nil && (!ok || attached.Parent != leader) {
-		err = ErrChanged
-	}
-	return err
-}
-
 // attachLeader returns the leader, attached at the root of the copied namespace. The caller closes it. A parent that
 // does not share becomes its slave only then: before 6.15 no mount spreads by way of a mount that is attached nowhere,
 // and new mounts of the parent's own master would not arrive.
 func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD, err error) {
+	if err := sys.SetPropagation("/", Private, false); err != nil {
+		return nil, err
+	}
 	if p.Shared == 0 {
 		if err := p.setPropagation(home, Shared, "MS_SHARED"); err != nil {
 			return nil, err
