@@ -174,7 +174,11 @@ func (c *classifier) classifyOfPod(m *Classified, rest string) {
 	case m.Hidden:
 		return
 	}
-	m.Class, m.Reason = c.classInPod(of, m.Point, rest)
+	if dir, _, _ := strings.Cut(rest, "/"); dir == "volume-subpaths" {
+		m.Class, m.Reason = c.classOfSubPath(of, m.Point, rest)
+	} else {
+		m.Class, m.Reason = c.classInPod(of, m.Point, dir)
+	}
 	switch {
 	case of.pod.Life == LifeOver && (m.Class == Wanted || m.Class == Inside):
 		m.Class, m.Reason = Unproven, reasonOver
@@ -186,8 +190,8 @@ func (c *classifier) classifyOfPod(m *Classified, rest string) {
 	}
 }
 
-// classInPod is the class of a mount below the directory of a pod, if that wants all that its links say.
-func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string) {
+// classInPod is the class of a mount below the directory of a pod, if that wants all that its links say. dir is the first name on the way from there.
+func (c *classifier) classInPod(of *podLinks, point, dir string) (Class, string) {
 	known := of.pod.Life == LifeWants // else the directories of the kubelet alone show the wanted volumes
 	if v, ok := c.layout.ParseVolume(point); ok {
 		switch plain, has := of.plain(v); {
@@ -206,21 +210,17 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 		}
 		return Inside, ""
 	}
-	dir, _, _ := strings.Cut(rest, "/")
-	switch dir {
-	case "volume-subpaths":
-		return c.classOfSubPath(of, point, rest, known)
-	case "volumeDevices":
-		if known && !of.block {
-			return Unproven, reasonNoVolume
-		}
-		return Wanted, ""
+	switch {
+	case dir != "volumeDevices":
+		return Unproven, reasonNoPlace
+	case known && !of.block:
+		return Unproven, reasonNoVolume
 	}
-	return Unproven, reasonNoPlace
+	return Wanted, ""
 }
 
 // classOfSubPath is the class of a mount at the place of a subPath bind, or below. rest is the way from the pod's directory.
-func (c *classifier) classOfSubPath(of *podLinks, point, rest string, known bool) (Class, string) {
+func (c *classifier) classOfSubPath(of *podLinks, point, rest string) (Class, string) {
 	names := strings.SplitN(rest, "/", 5)
 	if len(names) < 4 {
 		return Unproven, reasonNoPlace
@@ -233,7 +233,7 @@ func (c *classifier) classOfSubPath(of *podLinks, point, rest string, known bool
 	switch {
 	case !ok:
 		return Unproven, reasonNoPlace
-	case known && (!has || volume != "" && volume != s.Volume):
+	case of.pod.Life == LifeWants && (!has || volume != "" && volume != s.Volume):
 		return Unproven, reasonNoSubPath
 	case len(names) == 5:
 		return Inside, ""
