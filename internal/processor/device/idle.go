@@ -164,25 +164,6 @@ func (h *IdleRecoverer) idleDuration(d blockdev.Device) (lasted time.Duration, w
 	return h.sinceBoot() - before.since, "", nil
 }
 
-// readFile reads the file, if that was not done yet, and drops devices that have gone.
-func (h *IdleRecoverer) readFile(devices []blockdev.Device) (err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.samples == nil && h.File != "" {
-		if h.samples, err = readSamples(h.File, h.sinceBoot()); err != nil {
-			return err
-		}
-	}
-	kept := map[fault.Device]counterSample{}
-	for _, d := range devices {
-		if s, ok := h.samples[device.Reference(d)]; ok {
-			kept[device.Reference(d)] = s
-		}
-	}
-	h.samples = kept
-	return nil
-}
-
 func (h *IdleRecoverer) sinceBoot() time.Duration {
 	if h.Now != nil {
 		return h.Now()

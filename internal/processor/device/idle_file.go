@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -30,31 +31,42 @@ type idleSample struct {
 	Since time.Duration `json:"since"`
 }
 
-// readSamples reads the file. One that is not there, is broken or is of another boot says nothing: then each device is seen
-// for the first time. A time after now says nothing either.
-func readSamples(name string, now time.Duration) (map[fault.Device]counterSample, error) {
-	seen := map[fault.Device]counterSample{}
-	content, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return seen, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read what was seen of devices: %w", err)
-	}
-	boot, err := sys.BootID()
-	if err != nil {
-		return nil, err
-	}
-	var kept idleFile
-	if err := json.Unmarshal(content, &kept); err != nil || kept.Boot != boot {
-		kept = idleFile{}
-	}
-	for _, s := range kept.Devices {
-		if s.Since >= 0 && s.Since <= now {
-			seen[s.Device] = counterSample{s.Activity, s.Since}
+// readFile reads the file, if that was not done yet, and drops devices that have gone. A file that is not there, is broken or is of another boot
+// says nothing: then each device is seen for the first time. A time that is still to come says nothing either.
+func (h *IdleRecoverer) readFile(devices []blockdev.Device) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := h.samples
+	if seen == nil && h.File != "" {
+		seen = map[fault.Device]counterSample{}
+		content, err := os.ReadFile(h.File)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("read what was seen of devices: %w", err)
+		}
+		var earlier idleFile
+		if err == nil {
+			boot, err := sys.BootID()
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal(content, &earlier); err != nil || earlier.Boot != boot {
+				earlier = idleFile{}
+			}
+		}
+		for _, s := range earlier.Devices {
+			if s.Since >= 0 && s.Since <= h.sinceBoot() {
+				seen[s.Device] = counterSample{s.Activity, s.Since}
+			}
 		}
 	}
-	return seen, nil
+	kept := map[fault.Device]counterSample{}
+	for _, d := range devices {
+		if s, ok := seen[device.Reference(d)]; ok {
+			kept[device.Reference(d)] = s
+		}
+	}
+	h.samples = kept
+	return nil
 }
 
 // writeFile replaces the file. It need not outlive a crash of the node, which begins another boot.

@@ -91,7 +91,12 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	unjudged := scope.unjudged(survey)
 	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Health) bool { return !v.Broken() })
 	if len(broken) > 0 {
-		result, err := d.faultResult(ctx, broken, survey)
+		if len(broken) > maxBrokenVolumes { // no namespace takes all places
+			broken = share.InTurns(broken, func(h *volume.Health) share.Owner {
+				return share.Owner{Namespace: h.Evidence.Pod.Namespace, Pod: h.Evidence.Pod.Name}
+			})
+		}
+		result, err := faultResult(broken, d.daemonExits(ctx, broken), survey)
 		result.Unjudged = unjudged
 		return result, err
 	}
@@ -183,20 +188,14 @@ func coverageGaps(survey *volume.Survey) (text string) {
 	return text
 }
 
-// faultResult returns the faults.
-func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, survey *volume.Survey) (processor.Result, error) {
+// faultResult returns the faults. exits say of each volume why its daemon ended.
+func faultResult(broken []*volume.Health, exits [][]string, survey *volume.Survey) (processor.Result, error) {
 	var (
 		results, codes []string
 		documents      []brokenVolume
 		findings       []fault.Finding
 		shares         []fault.Pod
 	)
-	if len(broken) > maxBrokenVolumes { // no namespace takes all places
-		broken = share.InTurns(broken, func(h *volume.Health) share.Owner {
-			return share.Owner{Namespace: h.Evidence.Pod.Namespace, Pod: h.Evidence.Pod.Name}
-		})
-	}
-	exits := d.daemonExits(ctx, broken)
 	for i, health := range broken {
 		own := health.Findings()
 		if len(own) > 0 { // the fate of the daemon is evidence of the first

@@ -66,7 +66,11 @@ func (d *ImpactDiagnoser) Run(ctx context.Context, r processor.Request) (process
 			pod = s.Pods.PodByUID(v.Pod.UID)
 		}
 		if v.Mount.ID != 0 && v.Container == "" && (pod == nil || !podinfo.Ended(pod)) {
-			list = append(list, s.impactOf(ctx, health, pod))
+			impact := impactOf(health, pod)
+			if impact.ServedBy == fault.ServedByDaemon {
+				impact.Daemons, impact.DaemonUnknown = s.daemonsOf(ctx, v, impact.Driver)
+			}
+			list = append(list, impact)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b fault.MountImpact) int {
@@ -102,7 +106,8 @@ type impactSearch struct {
 	drivers      map[string]fusedaemon.Exit
 }
 
-func (s *impactSearch) impactOf(ctx context.Context, health *volume.Health, pod *corev1.Pod) fault.MountImpact {
+// impactOf says of a volume all but which daemon serves it.
+func impactOf(health *volume.Health, pod *corev1.Pod) fault.MountImpact {
 	v := &health.Evidence.Volume
 	out := fault.MountImpact{
 		Pod: v.Pod, Volume: v.Name, SpecVolume: v.SpecName, Point: v.Point, FSType: v.Mount.FSType, ServedBy: fault.ServedByKernel,
@@ -114,7 +119,6 @@ func (s *impactSearch) impactOf(ctx context.Context, health *volume.Health, pod 
 	switch kind, _, _ := strings.Cut(v.Mount.FSType, "."); {
 	case kind == "fuse", kind == "fuseblk":
 		out.ServedBy, out.Returns = fault.ServedByDaemon, wayBack(v, pod)
-		out.Daemons, out.DaemonUnknown = s.daemonsOf(ctx, v, out.Driver)
 	case strings.HasPrefix(v.Mount.Source, "/dev/nbd"), strings.HasPrefix(v.Mount.Source, "/dev/ublkb"):
 		out.ServedBy, out.Returns = fault.ServedByUnknown, fault.ReturnNewPod
 		out.DaemonUnknown = fmt.Sprintf("a process of the node may serve device %q", v.Mount.Source)
