@@ -133,12 +133,21 @@ func (of selectors) match(s *signal) bool {
 		if c.selector == nil {
 			continue
 		}
-		set, found, err := s.labels.of(c.kind, c.key, c.uid)
-		if err != nil {
-			s.err = err
-			return false
+		id := c.kind + " " + c.key.String()
+		o, read := s.labels.read[id]
+		if !read {
+			o = kubeclient.Metadata(c.kind)
+			err := s.labels.reader.Get(s.labels.ctx, c.key, o)
+			switch {
+			case apierrors.IsNotFound(err):
+				o = nil
+			case err != nil:
+				s.err = fmt.Errorf("reading labels of %s: %w", id, err)
+				return false
+			}
+			s.labels.read[id] = o
 		}
-		if !found || !c.selector.Matches(set) {
+		if o == nil || c.uid != "" && o.UID != c.uid || !c.selector.Matches(klabels.Set(o.Labels)) { // another object of the same name has another UID
 			return false
 		}
 	}
@@ -168,25 +177,4 @@ type labels struct {
 	ctx    context.Context //nolint:containedctx // that of the comparison
 	reader client.Reader
 	read   map[string]*metav1.PartialObjectMetadata // nil: there is no such object
-}
-
-// of are the labels of an object. With a UID, another one of the same name is not found.
-func (l *labels) of(kind string, key types.NamespacedName, uid types.UID) (set klabels.Set, found bool, err error) {
-	id := kind + " " + key.String()
-	o, read := l.read[id]
-	if !read {
-		o = kubeclient.Metadata(kind)
-		err := l.reader.Get(l.ctx, key, o)
-		switch {
-		case apierrors.IsNotFound(err):
-			o = nil
-		case err != nil:
-			return nil, false, fmt.Errorf("reading labels of %s: %w", id, err)
-		}
-		l.read[id] = o
-	}
-	if o == nil || uid != "" && o.UID != uid {
-		return nil, false, nil
-	}
-	return o.Labels, true, nil
 }
