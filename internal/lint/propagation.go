@@ -74,15 +74,36 @@ func (c *check) propagation(mounting container) []Finding {
 		if mode := m.MountPropagation; mode != nil && (*mode == corev1.MountPropagationHostToContainer || *mode == corev1.MountPropagationBidirectional) {
 			continue // it follows them
 		}
-		rule, why := c.copies(mounting, m)
-		if rule == "" {
+		var rule Rule
+		var why string // the mount is a risk
+		dir, root := hostDir(c.volumes[m.Name], m), c.options.KubeletRoot
+		other := slices.IndexFunc(c.mounters[m.Name], func(name string) bool { return name != mounting.name })
+		driver := slices.IndexFunc(driverDirs, func(d string) bool { return inside(dir, d) })
+		mounted, ofWorkload := c.options.MountDirs.overlapping(dir)
+		switch {
+		case other >= 0:
+			rule, why = FUSEPropagation, fmt.Sprintf("container %q mounts volume %q, in which container %q mounts file systems, without "+
+				"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, m.Name, c.mounters[m.Name][other])
+		case dir == "":
+			continue
+		case overlaps(dir, path.Join(root, "pods")) || overlaps(dir, path.Join(root, "plugins/kubernetes.io")): // drivers' sockets in plugins are no volumes
+			rule, why = HostPropagation, fmt.Sprintf("container %q mounts %q of the host, in which the kubelet mounts volumes, without mountPropagation "+
+				"HostToContainer: it keeps a copy of every volume that is mounted there when it starts, and their devices cannot be detached",
+				mounting.name, dir)
+		case ofWorkload:
+			rule, why = FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and another workload mounts file systems in %q, without "+
+				"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, dir, mounted)
+		case driver >= 0:
+			rule, why = FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and FUSE drivers mount in %q, without mountPropagation "+
+				"HostToContainer: once the file system is mounted again, it keeps the dead one", mounting.name, dir, driverDirs[driver])
+		default:
 			continue
 		}
 		cure := "set mountPropagation: HostToContainer"
 		if rule == HostPropagation {
 			cure += ", or mount a directory that has no volumes in it"
 		}
-		if dir := hostDir(c.volumes[m.Name], m); dir != "" {
+		if dir != "" {
 			cure += fmt.Sprintf("; %q must lie on a shared mount of the node, as it does under systemd, or the container does not start", dir)
 		}
 		changed := map[string]any{"name": m.Name, "mountPath": m.MountPath, "mountPropagation": string(corev1.MountPropagationHostToContainer)}
@@ -95,34 +116,4 @@ func (c *check) propagation(mounting container) []Finding {
 		})
 	}
 	return all
-}
-
-// copies says why a mount is a risk, in one sentence; no rule: it is no risk.
-func (c *check) copies(mounting container, m corev1.VolumeMount) (rule Rule, why string) {
-	dir := hostDir(c.volumes[m.Name], m)
-	for _, other := range c.mounters[m.Name] {
-		if other != mounting.name {
-			return FUSEPropagation, fmt.Sprintf("container %q mounts volume %q, in which container %q mounts file systems, without "+
-				"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, m.Name, other)
-		}
-	}
-	if dir == "" {
-		return "", ""
-	}
-	// The directories of drivers' sockets, which are in plugins, too, have no mounts of volumes.
-	root := c.options.KubeletRoot
-	if overlaps(dir, path.Join(root, "pods")) || overlaps(dir, path.Join(root, "plugins/kubernetes.io")) {
-		return HostPropagation, fmt.Sprintf("container %q mounts %q of the host, in which the kubelet mounts volumes, without mountPropagation "+
-			"HostToContainer: it keeps a copy of every volume that is mounted there when it starts, and their devices cannot be detached",
-			mounting.name, dir)
-	}
-	if mounted, ok := c.options.MountDirs.overlapping(dir); ok {
-		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and another workload mounts file systems in %q, without "+
-			"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, dir, mounted)
-	}
-	if i := slices.IndexFunc(driverDirs, func(d string) bool { return inside(dir, d) }); i >= 0 {
-		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and FUSE drivers mount in %q, without mountPropagation "+
-			"HostToContainer: once the file system is mounted again, it keeps the dead one", mounting.name, dir, driverDirs[i])
-	}
-	return "", ""
 }
