@@ -4,6 +4,7 @@
 package guard
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -132,7 +133,11 @@ func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) 
 	var budgets []*slotBudget
 	for _, p := range policies {
 		for _, s := range slotBudgetsOf(p, pod) {
-			if allowed, pending := g.slots.allow(s, owner.Namespace, now); !allowed {
+			allowed, pending := g.slots.allow(s, owner.Namespace, now)
+			if pending {
+				g.requests.add("slot "+s.key+" "+owner.Namespace, owner.Namespace, func(ctx context.Context) error { return g.slots.claim(ctx, s, owner.Namespace) })
+			}
+			if !allowed {
 				return usedUp(p, s.of, s.next(now)), pending
 			}
 			budgets = append(budgets, s)

@@ -71,7 +71,7 @@ func New(o Options) *Guard {
 	return &Guard{
 		Options: o, requests: r,
 		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: cache.NewLRUExpireCache(maxObjects)},
-		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, requests: r, claims: map[string]*claim{}, room: share.Room{Places: maxSlotClaims}},
+		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, claims: map[string]*claim{}, room: share.Room{Places: maxSlotClaims}},
 		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[fault.Key]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: failures{faults: map[fault.Key]*failure{}, room: share.Room{Places: maxFaults}, allowed: share.NewMemory[fault.Key, selected](maxFaults)},
 		refusals: share.NewMemory[fault.Key, string](maxFaults), allowed: share.NewMemory[fault.Key, v1.Decision](maxFaults), answered: make(chan struct{}),
 	}

@@ -52,7 +52,6 @@ var slotBackoff = wait.Backoff{Duration: 2500 * time.Millisecond, Factor: 2, Jit
 type slots struct {
 	node, namespace string
 	client          client.Writer
-	requests        *requests
 
 	mu     sync.Mutex
 	claims map[string]*claim // by key of the budget
@@ -173,8 +172,8 @@ func (o *slots) forgetClaim(key string) {
 	}
 }
 
-// allow reports whether the agent may make a repair in a namespace from a budget. If not, it asks for a slot, unless the node or the
-// namespace has its share. pending is set while it asks.
+// allow reports whether the agent may make a repair in a namespace from a budget. If not, pending says that it is to ask for a slot: it may, unless the
+// node or the namespace has its share.
 func (o *slots) allow(s *slotBudget, namespace string, now time.Time) (allowed, pending bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,11 +199,7 @@ func (o *slots) allow(s *slotBudget, namespace string, now time.Time) (allowed, 
 	if c.left > s.kept(c.got, now) || c.left > 0 && n.taken < share.Quarter(c.got) {
 		return true, false
 	}
-	if c.slots >= s.most() || now.Before(n.notBefore) {
-		return false, false
-	}
-	o.requests.add("slot "+s.key+" "+namespace, namespace, func(ctx context.Context) error { return o.claim(ctx, s, namespace) })
-	return false, true
+	return false, c.slots < s.most() && !now.Before(n.notBefore)
 }
 
 // take takes a repair that allow has allowed.

@@ -65,7 +65,7 @@ func TestTakenOverAgentLeavesSlots(t *testing.T) {
 		t.Errorf("%d slots of %d for one node", got, b.slots)
 	}
 	o := &slots{
-		node: good, namespace: ns, client: agentOf(t, config, good), requests: &requests{}, claims: map[string]*claim{},
+		node: good, namespace: ns, client: agentOf(t, config, good), claims: map[string]*claim{},
 		room: share.Room{Places: maxSlotClaims},
 	}
 	o.claims[b.key] = &claim{period: b.number(time.Now()), namespaces: map[string]*claimant{}}
