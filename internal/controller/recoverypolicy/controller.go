@@ -115,7 +115,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		p.Object.Status.Breakers, changes = decide(p.Object, counts, now)
 	}
-	if err := r.escalate(ctx, e); err != nil { // a breaker does not wait for it
+	held, err := r.cordonOne(ctx, e)
+	if err := r.escalate(e, held, err); err != nil { // a breaker does not wait for it
 		log.FromContext(ctx).Error(err, "Could not escalate faults that last")
 	}
 	e.setConditions()

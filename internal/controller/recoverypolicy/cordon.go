@@ -73,9 +73,64 @@ func enoughToCordon(faults []cordonFault) []cordonFault {
 	return faults[:most]
 }
 
-// cordonOne cordons at most one node for the policy. held says which bound prevents a cordon; empty if no bound does.
+// cordonOne cordons at most one node for the policy, or shows in modes that change nothing which node it would cordon. held says which bound prevents
+// a cordon; empty if no bound does.
 func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err error) {
-	candidates := map[string][]cordonFault{} // that the policy may cordon by the MountFaults of their agents
+	p := e.policy
+	automatic := p.Object.Spec.Mode == v1.RecoveryAutomatic
+	if p.Object.Spec.Cordon() == nil || len(p.Problems) > 0 || p.Object.Spec.Paused || !p.Acts() || automatic && !r.mayCordon(ctx) {
+		return "", nil
+	}
+	candidates, held, err := r.cordonCandidates(ctx, e)
+	if err != nil || len(candidates) == 0 {
+		return held, err
+	}
+	if r.checks == nil {
+		r.checks = nodeChecks{}
+	}
+	for _, name := range r.checks.due(p.Object.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
+		check := checkKey(p.Object.Name, name)
+		r.checks[check] = nodeCheck{e.now, r.checks[check].announced}
+		node, err := r.readNode(ctx, e, name)
+		if err != nil {
+			return held, err
+		}
+		if node == nil {
+			continue
+		}
+		allowed, shown, err := e.decideNow(ctx, node, candidates[name])
+		if err != nil {
+			return held, err
+		}
+		if len(allowed) == 0 {
+			if len(shown) > 0 && e.now.Sub(r.checks[check].announced).Abs() >= repeatWould {
+				r.checks[check] = nodeCheck{e.now, e.now}
+				r.announceCordon(p, name, shown, false)
+			}
+			continue
+		}
+		if why := e.cordonBound(policiesOf(allowed)); why != "" {
+			held = cmp.Or(held, why)
+			continue
+		}
+		done, err := r.cordonNode(ctx, e, node, allowed)
+		if err != nil {
+			return held, err
+		}
+		if done {
+			delete(r.checks, check)
+			nodeCordons.Inc()
+			r.announceCordon(p, name, allowed, true)
+			return held, nil
+		}
+	}
+	return held, nil
+}
+
+// cordonCandidates returns the faults of each node that the policy may cordon by the MountFaults of their agents, and the nodes of the cache. held says
+// which bound prevents the cordon of another node.
+func (r *Reconciler) cordonCandidates(ctx context.Context, e *pass) (candidates map[string][]cordonFault, held string, err error) {
+	candidates = map[string][]cordonFault{}
 	for i := range e.faults {
 		f := &e.faults[i]
 		recovery := f.Status.Recovery
@@ -94,18 +149,18 @@ func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err e
 	}
 	maps.DeleteFunc(candidates, func(_ string, faults []cordonFault) bool { return len(enoughToCordon(faults)) == 0 })
 	if len(candidates) == 0 {
-		return "", nil
+		return nil, "", nil
 	}
 	nodes, err := r.nodeLabels(ctx, nodesAge)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	e.nodes, e.records, e.cordoned, e.bounds = len(nodes), maps.Clone(r.records), map[string]bool{}, map[string]string{}
 	err = r.eachNode(ctx, func(n *metav1.PartialObjectMetadata) {
 		e.records[n.Name], e.cordoned[n.Name] = recordOf(n.Annotations), true
 	}, client.MatchingFields{"spec.unschedulable": "true"})
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	maps.DeleteFunc(candidates, func(node string, _ []cordonFault) bool { return e.cordoned[node] })
 	for _, name := range slices.Sorted(maps.Keys(candidates)) {
@@ -114,17 +169,7 @@ func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err e
 			delete(candidates, name)
 		}
 	}
-	if r.checks == nil {
-		r.checks = nodeChecks{}
-	}
-	for _, name := range r.checks.due(e.policy.Object.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
-		done, why, err := r.checkAndCordon(ctx, e, name, candidates[name])
-		held = cmp.Or(held, why)
-		if done || err != nil {
-			return held, err
-		}
-	}
-	return held, nil
+	return candidates, held, nil
 }
 
 // cordonBound says which bound forbids that policies cordon another node; empty if no bound does.
@@ -187,40 +232,28 @@ func (t nodeChecks) due(policy string, names []string, now time.Time) []string {
 	return names[:min(len(names), nodesAtOnce)]
 }
 
-// checkAndCordon reads a node and its faults from the API server, and cordons the node if that is still due.
-func (r *Reconciler) checkAndCordon(ctx context.Context, e *pass, name string, faults []cordonFault) (done bool, held string, err error) {
-	key := checkKey(e.policy.Object.Name, name)
-	r.checks[key] = nodeCheck{e.now, r.checks[key].announced}
+// readNode reads a node from the API server itself. It returns nil if the node is gone or is not to be cordoned any more.
+func (r *Reconciler) readNode(ctx context.Context, e *pass, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := r.Reader.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
-		return false, "", client.IgnoreNotFound(err)
+		return nil, client.IgnoreNotFound(err)
 	}
 	record := recordOf(node.Annotations)
 	if node.Spec.Unschedulable || record != nil && (len(record.Policies) == 0 || e.oldFaultsRemain(name, record, e.policy.Object.Name)) {
-		return false, "", nil
+		return nil, nil
 	}
-	allowed, shown, err := e.decideNow(ctx, node, faults)
-	switch {
-	case err != nil || len(shown) == 0:
-		return false, "", err
-	case len(allowed) == 0:
-		if e.now.Sub(r.checks[key].announced).Abs() >= repeatWould {
-			r.checks[key] = nodeCheck{e.now, e.now}
-			r.announceCordon(e.policy, name, shown, false)
-		}
-		return false, "", nil
-	}
-	policies := policiesOf(allowed)
-	if held = e.cordonBound(policies); held != "" {
-		return false, held, nil
-	}
-	record = &cordonRecord{Faults: podsByCode(allowed), Time: metav1.NewTime(e.now.Truncate(time.Second))}
-	for _, p := range policies {
+	return node, nil
+}
+
+// cordonNode cordons a node for these faults, unless it has changed since it was read.
+func (r *Reconciler) cordonNode(ctx context.Context, e *pass, node *corev1.Node, faults []cordonFault) (done bool, err error) {
+	record := &cordonRecord{Faults: podsByCode(faults), Time: metav1.NewTime(e.now.Truncate(time.Second))}
+	for _, p := range policiesOf(faults) {
 		record.Policies = append(record.Policies, p.Object.Name)
 	}
 	text, err := json.Marshal(record)
 	if err != nil {
-		return false, "", fmt.Errorf("writing annotation of node %s: %w", name, err)
+		return false, fmt.Errorf("writing annotation of node %s: %w", node.Name, err)
 	}
 	before := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{}) // not if it has changed since
 	metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1.AnnotationCordoned, string(text))
@@ -231,16 +264,10 @@ func (r *Reconciler) checkAndCordon(ctx context.Context, e *pass, name string, f
 		r.right = right{r.Clock.Now(), "no node is cordoned: " + err.Error()}
 	}
 	if err != nil && !changed {
-		return false, "", fmt.Errorf("cordoning node %s: %w", name, err)
+		return false, fmt.Errorf("cordoning node %s: %w", node.Name, err)
 	}
 	r.listed = time.Time{} // the node has a record that is not in the list
-	if changed {
-		return false, "", nil
-	}
-	delete(r.checks, key)
-	nodeCordons.Inc()
-	r.announceCordon(e.policy, name, allowed, true)
-	return true, "", nil
+	return !changed, nil
 }
 
 // policiesOf returns the policies of all faults, in the order of their names.

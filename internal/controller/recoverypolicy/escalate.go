@@ -45,9 +45,9 @@ type pass struct {
 	bounds   map[string]string // why a policy may cordon no other node, by its name
 }
 
-// escalate cordons nodes, and reports in a condition whether faults that last are escalated. Evictions are Diagnoses, which package
-// repairrequest makes.
-func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
+// escalate reports in a condition whether faults that last are escalated. held and err are the result of cordonOne. Evictions are Diagnoses, which
+// package repairrequest makes.
+func (r *Reconciler) escalate(e *pass, held string, err error) error {
 	p := e.policy
 	if p.Object.Spec.Escalation == nil {
 		meta.RemoveStatusCondition(&p.Object.Status.Conditions, v1.ConditionEscalation)
@@ -70,18 +70,15 @@ func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
 	case !p.Acts():
 		block(v1.ReasonNoRepair, fmt.Sprintf("mode %s escalates nothing", p.Object.Spec.Mode))
 	default:
-		if p.Object.Spec.Cordon() != nil && (!automatic || r.mayCordon(ctx)) { // other modes only show which node they would cordon
-			held, err := r.cordonOne(ctx, e)
-			switch {
-			case automatic && apierrors.IsForbidden(err):
-				if r.right.missing == "" { // it is another right than the one to cordon, such as to list nodes
-					block(v1.ReasonMissingRight, err.Error())
-				}
-			case err != nil:
-				return err
-			default:
-				block(v1.ReasonCordonHeld, held)
+		switch {
+		case automatic && apierrors.IsForbidden(err):
+			if r.right.missing == "" { // it is another right than the one to cordon, such as to list nodes
+				block(v1.ReasonMissingRight, err.Error())
 			}
+		case err != nil:
+			return err
+		default:
+			block(v1.ReasonCordonHeld, held)
 		}
 		if p.Object.Spec.Cordon() != nil && automatic {
 			block(v1.ReasonMissingRight, r.right.missing)
