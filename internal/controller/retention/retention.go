@@ -38,22 +38,20 @@ func (k *Keeper) SetupWithManager(m manager.Manager) error { return m.Add(k.pass
 
 func (k *Keeper) passes() kubeclient.Passes {
 	return kubeclient.Passes{
-		Clock: k.Clock, Interval: k.Every, Name: "retention", Failure: "Could not delete old Diagnoses",
-		Pass: func(ctx context.Context) error {
-			err := k.deleteOverLimits(ctx)
-			if err != nil && ctx.Err() == nil {
-				failuresCounter.Inc()
-			}
-			return err
-		},
+		Clock: k.Clock, Interval: k.Every, Name: "retention", Failure: "Could not delete old Diagnoses", Pass: k.deleteOverLimits,
 	}
 }
 
 // deleteOverLimits deletes the Diagnoses over the limits, MaxDeletions at most and the oldest first. It stops at the first
 // error that another Diagnosis would meet too.
-func (k *Keeper) deleteOverLimits(ctx context.Context) error {
+func (k *Keeper) deleteOverLimits(ctx context.Context) (err error) {
 	began := k.Clock.Now()
-	defer func() { passSeconds.Observe(k.Clock.Since(began).Seconds()) }()
+	defer func() {
+		passSeconds.Observe(k.Clock.Since(began).Seconds())
+		if err != nil && ctx.Err() == nil {
+			failuresCounter.Inc()
+		}
+	}()
 	var all v1.DiagnosisList
 	if err := k.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing diagnoses: %w", err)
