@@ -39,6 +39,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/version"
 )
@@ -102,7 +103,13 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	c.server = c.limited(c.withOwnLines(server))
+	// Root of a node writes any text into the MountFaults of that node, and a person pastes their lines into a root shell, or where kubectl is. So
+	// each carries lines of this program's catalogue alone.
+	composer := fault.NewComposer(fault.Known())
+	c.server = c.limited(changingFaults(server, func(f *v1.MountFault) {
+		checkNames(f)
+		c.writeOwnLines(composer, f)
+	}))
 	return c, nil
 }
 

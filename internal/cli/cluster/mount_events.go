@@ -66,48 +66,33 @@ func (c *client) mountEvents(ctx context.Context, d *v1.Diagnosis) podEvents {
 	if err := c.server.List(ctx, &list, ctrlclient.InNamespace(ref.Namespace), about); err != nil {
 		return podEvents{pod: pod, unread: err}
 	}
-	return podEvents{pod: pod, last: lastMountEvent(pod, list.Items, time.Now())}
+	return podEvents{pod: pod, last: lastMountEvent(pod, list.Items, mountedTime(pod, list.Items), time.Now())}
 }
 
 // lastMountEvent is the last Event about a mount that failed and that nothing has answered since; nil if there is none. Events with
-// the name of a volume come before those that only say that a time is over.
-func lastMountEvent(pod *corev1.Pod, list []corev1.Event, now time.Time) (last *corev1.Event) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+// the name of a volume come before those that only say that a time is over. mounted is when all volumes were mounted last.
+func lastMountEvent(pod *corev1.Pod, list []corev1.Event, mounted, now time.Time) (last *corev1.Event) {
+	if slices.Contains([]corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed}, pod.Status.Phase) {
 		return nil
 	}
-	mounted := mountedTime(pod, list)
 	running := !slices.ContainsFunc(containerStatuses(pod), func(s corev1.ContainerStatus) bool { return s.State.Waiting != nil }) && pod.Status.Phase == corev1.PodRunning
 	for i := range list {
 		e := &list[i]
 		at := eventTime(e)
 		switch {
-		case e.InvolvedObject.UID != pod.UID || !isMountEvent(e) || !at.After(mounted):
+		case e.InvolvedObject.UID != pod.UID || !at.After(mounted):
+		case !slices.Contains(mountReasons, e.Reason) && (e.Reason != sandboxReason || !mountInMessage.MatchString(e.Message)): // of something else
 		case running && now.Sub(at) > remountAge:
-		case wasAttached(e, list):
-		case last == nil || compareMountEvents(last, e) < 0:
+		case e.Reason == "FailedAttachVolume" && slices.ContainsFunc(list, func(other corev1.Event) bool {
+			return other.Reason == attachedReason && volumeOf(&other) == volumeOf(e) && eventTime(&other).After(at)
+		}): // the volume was attached later
+		case last == nil || volumeOf(last) == "" && volumeOf(e) != "":
+			last = e
+		case (volumeOf(last) != "") == (volumeOf(e) != "") && at.After(eventTime(last)):
 			last = e
 		}
 	}
 	return last
-}
-
-// compareMountEvents is below zero if b says more than a, or as much, and later.
-func compareMountEvents(a, b *corev1.Event) int {
-	if namedA, namedB := volumeOf(a) != "", volumeOf(b) != ""; namedA != namedB {
-		return map[bool]int{false: -1, true: 1}[namedA]
-	}
-	return eventTime(a).Compare(eventTime(b))
-}
-
-func isMountEvent(e *corev1.Event) bool {
-	return slices.Contains(mountReasons, e.Reason) || e.Reason == sandboxReason && mountInMessage.MatchString(e.Message)
-}
-
-// wasAttached reports whether the volume that could not be attached was attached later.
-func wasAttached(e *corev1.Event, list []corev1.Event) bool {
-	return e.Reason == "FailedAttachVolume" && slices.ContainsFunc(list, func(other corev1.Event) bool {
-		return other.Reason == attachedReason && volumeOf(&other) == volumeOf(e) && eventTime(&other).After(eventTime(e))
-	})
 }
 
 // volumeOf is the volume that the message of an Event names: as the pod's spec does, or the PersistentVolume.

@@ -92,7 +92,7 @@ func TestLastMountEvent(t *testing.T) {
 		pod := &corev1.Pod{Status: tc.status}
 		pod.UID = "u"
 		got := ""
-		if e := lastMountEvent(pod, tc.list, noon); e != nil {
+		if e := lastMountEvent(pod, tc.list, mountedTime(pod, tc.list), noon); e != nil {
 			got = e.Message
 		}
 		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {

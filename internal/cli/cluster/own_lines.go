@@ -19,26 +19,24 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// withOwnLines has each MountFault that is read from a server carry lines of this program's catalogue alone. Root of a node writes
-// any text into the MountFaults of that node, and a person pastes these lines into a root shell, or where kubectl is.
-func (c *client) withOwnLines(server ctrlclient.WithWatch) ctrlclient.WithWatch {
-	composer := fault.NewComposer(fault.Known())
-	own := func(o runtime.Object) {
+// changingFaults has change called with each MountFault that is read from a server.
+func changingFaults(server ctrlclient.WithWatch, change func(*v1.MountFault)) ctrlclient.WithWatch {
+	changeObject := func(o runtime.Object) {
 		if f, ok := o.(*v1.MountFault); ok {
-			c.writeOwnLines(composer, f)
+			change(f)
 		}
 	}
 	return interceptor.NewClient(server, interceptor.Funcs{
 		Get: func(ctx context.Context, s ctrlclient.WithWatch, key ctrlclient.ObjectKey, o ctrlclient.Object, opts ...ctrlclient.GetOption) error {
 			err := s.Get(ctx, key, o, opts...)
-			own(o)
+			changeObject(o)
 			return err
 		},
 		List: func(ctx context.Context, s ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) error {
 			err := s.List(ctx, list, opts...)
 			if faults, ok := list.(*v1.MountFaultList); ok {
 				for i := range faults.Items {
-					own(&faults.Items[i])
+					change(&faults.Items[i])
 				}
 			}
 			return err
@@ -49,7 +47,7 @@ func (c *client) withOwnLines(server ctrlclient.WithWatch) ctrlclient.WithWatch 
 				return nil, err
 			}
 			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-				own(e.Object)
+				changeObject(e.Object)
 				return e, true
 			}), nil
 		},
@@ -58,7 +56,6 @@ func (c *client) withOwnLines(server ctrlclient.WithWatch) ctrlclient.WithWatch 
 
 // writeOwnLines composes the lines of a MountFault from the catalogue. One last line counts the lines that the catalogue does not have.
 func (c *client) writeOwnLines(composer *fault.Composer, f *v1.MountFault) {
-	checkNames(f)
 	s := &f.Status
 	about := fault.Finding{
 		Code: fault.Code(s.Code), Mount: fault.Mount{Device: s.Device}, Details: fault.Details{Device: s.Device},
