@@ -60,7 +60,7 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	a, pods := attempt{sentinel: w.sentinel}, map[string]bool{}
 	for _, action := range batch {
 		pod := w.sentinel.Pods.PodByUID(action.Pod.UID)
-		if f, known := w.present[action.Key()]; known && pod != nil && w.mayRepair(f, action, pod) {
+		if f, known := w.present[action.Key()]; known && pod != nil && isRepairOf(f, action.Kind, pod) && w.mayRepair(action, pod) {
 			a.repairs, pods[action.Pod.UID] = append(a.repairs, &Repair{Fault: f, Action: action, pod: pod}), true
 		}
 	}
@@ -145,9 +145,9 @@ func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repa
 	}
 }
 
-// mayRepair reports whether a repair of a fault may be tried now, and takes nothing from a limit.
-func (w *volumeWatcher) mayRepair(f fault.Finding, a fault.Action, pod *corev1.Pod) bool {
-	if !isRepairOf(f, a.Kind, pod) || !a.Lossless || w.sentinel.Guard.Mode(a.Key().Code, pod) != Automatic {
+// mayRepair reports whether a repair may be tried now, and takes nothing from a limit.
+func (w *volumeWatcher) mayRepair(a fault.Action, pod *corev1.Pod) bool {
+	if !a.Lossless || w.sentinel.Guard.Mode(a.Key().Code, pod) != Automatic {
 		return false
 	}
 	place := a.Key().Location()
