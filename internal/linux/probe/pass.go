@@ -82,11 +82,10 @@ func (p *Prober) newPass(targets []Target) *pass {
 	return s
 }
 
-// askAll starts the processes that ask. One is for file systems that answered their last question, so that no other
+// askAll starts the processes that ask the groups. One is for file systems that answered their last question, so that no other
 // keeps them waiting. One is for those that did not answer their last question: they have half the time, so that no file system that
 // hangs delays all looks by the whole time.
 func (s *pass) askAll(ctx context.Context) error {
-	s.groupByFileSystem()
 	s.takeTurns()
 	var proven, silent, others []*targetGroup
 	for _, g := range s.groups {

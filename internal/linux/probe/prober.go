@@ -94,6 +94,7 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	s := p.newPass(targets)
 	defer s.close()
 	s.findMounts()
+	s.groupByFileSystem()
 	err := s.askAll(ctx)
 	for _, g := range s.groups {
 		s.settleGroup(g)
