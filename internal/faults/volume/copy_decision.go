@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -23,10 +22,23 @@ func refuseReplacement(format string, args ...any) Decision {
 	return Decision{Reason: fmt.Sprintf(format, args...)}
 }
 
-// decideInContainer decides whether the copy in a container is what its pod's spec asks for, and can be got at.
+// decideInContainer decides whether the copy in a container is what the processes of its namespace see at its point and what its pod's spec asks for, was
+// once the volume, and can be got at.
 func (s *copySearch) decideInContainer(copied *Copy, other *otherNamespace) Decision {
-	if refusal := hiddenOrForeign(copied, s.namespaces.tableOf(other)); refusal != "" {
-		return Decision{Reason: refusal}
+	table := s.namespaces.tableOf(other)
+	if table == nil {
+		return refuseReplacement("its mount table cannot be read")
+	}
+	own, staged := &copied.volume.Evidence.Mount, copied.volume.Evidence.stagedLocation()
+	top, ok := table.Top(copied.Mount.Point)
+	switch {
+	case !ok || top.ID != copied.Mount.ID:
+		return refuseReplacement("another mount hides it from its processes")
+	case len(table.Children(copied.Mount.ID)) > 0:
+		return refuseReplacement("other mounts lie on it")
+	case own.ID != 0 && deviceOf(top) != deviceOf(own.Mount) && deviceOf(top) != staged.nodeDisk() && (top.FSType != own.FSType || top.Source != own.Source):
+		return refuseReplacement("it is of type %q from %q, and the volume of type %q from %q: nothing proves that it was ever that volume",
+			top.FSType, top.Source, own.FSType, own.Source)
 	}
 	specSubPath, refusal := s.checkSpec(copied)
 	copied.origin.specSubPath = specSubPath
@@ -38,27 +50,6 @@ func (s *copySearch) decideInContainer(copied *Copy, other *otherNamespace) Deci
 	}
 	return Decision{Replaceable: true, Reason: fmt.Sprintf("the container runtime has mounted it into %s from %q", copied.Holder.describe(),
 		copied.origin.runtimeRecord.HostPath)}
-}
-
-// hiddenOrForeign says why the copy is not what the processes of its namespace see at its point, or was never the
-// volume.
-func hiddenOrForeign(copied *Copy, table *mountinfo.Table) string {
-	if table == nil {
-		return "its mount table cannot be read"
-	}
-	health := copied.volume
-	top, ok := table.Top(copied.Mount.Point)
-	switch {
-	case !ok || top.ID != copied.Mount.ID:
-		return "another mount hides it from its processes"
-	case len(table.Children(copied.Mount.ID)) > 0:
-		return "other mounts lie on it"
-	case health.Evidence.Mount.ID != 0 && deviceOf(top) != deviceOf(health.Evidence.Mount.Mount) && deviceOf(top) != health.Evidence.stagedLocation().nodeDisk() &&
-		(top.FSType != health.Evidence.Mount.FSType || top.Source != health.Evidence.Mount.Source):
-		return fmt.Sprintf("it is of type %q from %q, and the volume of type %q from %q: nothing proves that it was ever that volume",
-			top.FSType, top.Source, health.Evidence.Mount.FSType, health.Evidence.Mount.Source)
-	}
-	return ""
 }
 
 // checkSpec says why the pod's spec does not ask for the copy, and returns the subPath of the spec if it is another
@@ -98,18 +89,13 @@ func specMountsVolume(copied *Copy, at string) bool {
 			continue
 		}
 		for _, spec := range pod.Spec.Volumes {
-			if spec.Name == m.Name && copied.volume.Evidence.mayBeSpec(spec) {
+			// The kubelet calls a volume that comes from a claim by another name.
+			own := spec.ConfigMap != nil || spec.Secret != nil || spec.EmptyDir != nil || spec.HostPath != nil || spec.Projected != nil ||
+				spec.DownwardAPI != nil || spec.CSI != nil
+			if spec.Name == m.Name && (spec.Name == copied.volume.Evidence.Name || !own) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// mayBeSpec reports whether the volume can be that of the spec. The kubelet calls one that comes from a claim by
-// another name.
-func (v *Volume) mayBeSpec(spec corev1.Volume) bool {
-	own := spec.ConfigMap != nil || spec.Secret != nil || spec.EmptyDir != nil || spec.HostPath != nil || spec.Projected != nil ||
-		spec.DownwardAPI != nil || spec.CSI != nil
-	return spec.Name == v.Name || !own
 }

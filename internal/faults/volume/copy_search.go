@@ -201,27 +201,21 @@ func (s *copySearch) matchRecord(copied *Copy, o *otherNamespace) Decision {
 		return refuseReplacement("%s should have %q there, but the mount is no directory of that volume", copied.Holder.describe(), record.HostPath)
 	}
 	copied.volume, copied.SubPath, copied.origin.runtimeRecord = v, sub, &record
-	if v.Evidence.SpecName == "" {
-		v.Evidence.SpecName = claimAt(copied)
+	pod := v.Evidence.spec.pod
+	if v.Evidence.SpecName != "" || pod == nil {
+		return Decision{Replaceable: true}
 	}
-	return Decision{Replaceable: true}
-}
-
-// claimAt is the name in the spec of a volume from a claim, by its place in a container: the runtime's record has there the directory of the
-// PersistentVolume. It is empty if the spec has none there.
-func claimAt(copied *Copy) string {
-	pod := copied.volume.Evidence.spec.pod
-	if pod == nil {
-		return ""
-	}
-	for _, v := range podinfo.VolumesOf(pod, copied.Holder.Container) {
-		if podinfo.FromClaim(v) && slices.ContainsFunc(podinfo.VolumeMounts(pod, copied.Holder.Container), func(m corev1.VolumeMount) bool {
-			return m.Name == v.Name && isMountedAt(m, copied.origin.runtimeRecord.ContainerPath)
+	// The name in the spec of a volume from a claim is found by its place in the container: the runtime's record has there the directory of the
+	// PersistentVolume.
+	for _, spec := range podinfo.VolumesOf(pod, copied.Holder.Container) {
+		if podinfo.FromClaim(spec) && slices.ContainsFunc(podinfo.VolumeMounts(pod, copied.Holder.Container), func(m corev1.VolumeMount) bool {
+			return m.Name == spec.Name && isMountedAt(m, record.ContainerPath)
 		}) {
-			return v.Name
+			v.Evidence.SpecName = spec.Name
+			break
 		}
 	}
-	return ""
+	return Decision{Replaceable: true}
 }
 
 // runtimeRecordOf is the runtime's record of what is mounted at the point. A path with a symbolic link of the image in
@@ -231,7 +225,21 @@ func (s *copySearch) runtimeRecordOf(copied *Copy, other *otherNamespace) (cri.M
 		return record, true
 	}
 	if other.unplaced == nil {
-		other.unplaced = sync.OnceValue(func() []unplacedRecord { return s.unplacedRecords(other) })
+		other.unplaced = sync.OnceValue(func() (found []unplacedRecord) {
+			table := s.namespaces.tableOf(other)
+			if table == nil {
+				return nil
+			}
+			for _, m := range other.owner.Mounts {
+				if _, there := table.Top(path.Clean("/" + m.ContainerPath)); there {
+					continue
+				}
+				if volumes := s.volumesAt(m.HostPath, other.owner); len(volumes) == 1 {
+					found = append(found, unplacedRecord{m, volumes[0]})
+				}
+			}
+			return found
+		})
 	}
 	var found []cri.Mount
 	for _, r := range other.unplaced() {
@@ -249,22 +257,6 @@ func (s *copySearch) runtimeRecordOf(copied *Copy, other *otherNamespace) (cri.M
 type unplacedRecord struct {
 	record cri.Mount
 	volume *Health
-}
-
-func (s *copySearch) unplacedRecords(other *otherNamespace) (found []unplacedRecord) {
-	table := s.namespaces.tableOf(other)
-	if table == nil {
-		return nil
-	}
-	for _, m := range other.owner.Mounts {
-		if _, there := table.Top(path.Clean("/" + m.ContainerPath)); there {
-			continue
-		}
-		if volumes := s.volumesAt(m.HostPath, other.owner); len(volumes) == 1 {
-			found = append(found, unplacedRecord{m, volumes[0]})
-		}
-	}
-	return found
 }
 
 // volumesAt lists the volumes of the container's pod that a path of the host can mean. One that only the container has

@@ -52,8 +52,10 @@ type otherNamespace struct {
 
 	// These are found once for all mounts of the namespace: a container has many records, and its processes make many mounts.
 	records  map[string]cri.Mount // the runtime's records by path in the container; of two at one path the later one, which lies on top
-	podUID   func() string        // see unclaimed.podOf
 	unplaced func() []unplacedRecord
+	// podUID is of the pod of this kubelet whose container has the namespace: the kernel says so by the control group of a process there, and the
+	// runtime names no other pod. Empty: it is of no such pod.
+	podUID func() string
 }
 
 // setOwner notes the container that the namespace belongs to, and the runtime's records of its mounts.

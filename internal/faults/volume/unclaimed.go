@@ -67,20 +67,6 @@ func newUnclaimed(ctx context.Context, h *hostMounts, volumes []*Health) (unclai
 	return u, err
 }
 
-// podOf is the UID of the pod of this kubelet whose container has the namespace: the kernel says so by the control group of
-// a process there, and the runtime names no other pod. Empty: it is of no such pod.
-func (u *unclaimed) podOf(other *otherNamespace) string {
-	for _, uid := range u.podUIDs {
-		if other.owner != nil && other.owner.PodUID != uid {
-			continue
-		}
-		if slices.ContainsFunc(other.cgroups, func(text string) bool { return cri.NamesPod(text, uid) }) {
-			return uid
-		}
-	}
-	return ""
-}
-
 // addUnclaimed notes a mount of a container that is of no volume. Two kinds are not the pod's. A mount that came with a
 // directory of the kubelet's, as in the container of a driver, is a copy of the volume of another pod. A mount that came with
 // the root directory of the node, as in the container of an exporter, is the node's, or of another kubelet there.
@@ -102,7 +88,17 @@ func (s *copySearch) addUnclaimed(c *Copy, other *otherNamespace) {
 		}
 	}
 	if other.podUID == nil {
-		other.podUID = sync.OnceValue(func() string { return s.unclaimed.podOf(other) })
+		other.podUID = sync.OnceValue(func() string {
+			for _, uid := range s.unclaimed.podUIDs {
+				if other.owner != nil && other.owner.PodUID != uid {
+					continue
+				}
+				if slices.ContainsFunc(other.cgroups, func(text string) bool { return cri.NamesPod(text, uid) }) {
+					return uid
+				}
+			}
+			return ""
+		})
 	}
 	uid := other.podUID()
 	if uid == "" || !scope.Includes(uid, scope.Volume) || !s.hasRoom(c) {
