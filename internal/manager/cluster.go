@@ -25,9 +25,7 @@ const pageSize = 32
 func cacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			&v1.Diagnosis{}:        {Transform: stripDiagnosis},
-			&v1.MountFault{}:       {Transform: stripMountFault},
-			&v1.RecoveryApproval{}: {Transform: stripApproval},
+			&v1.Diagnosis{}: {Transform: strip}, &v1.MountFault{}: {Transform: strip}, &v1.RecoveryApproval{}: {Transform: strip},
 		},
 		NewInformer: func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 			return toolscache.NewSharedIndexInformer(kubeclient.Pages(lw, pageSize, strip), of, resync, by)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubediag.org/kubediag/internal/flags"
@@ -18,7 +17,8 @@ import (
 // otherEnv are variables that have other names than their flags: that of the downward API, and kubectl's.
 var otherEnv = map[string]string{"namespace": "POD_NAMESPACE", "kubeconfig": clientcmd.RecommendedConfigPathEnvVar}
 
-// NewCommand is the command kubediag-manager. It runs until the context that it is executed with is done.
+// NewCommand is the command kubediag-manager. It runs until the context that it is executed with is done, or it is no longer the leader. The process must
+// end after it returns: see kubeclient.Run for the goroutines that may stay behind.
 func NewCommand() *cobra.Command {
 	settings := defaultOptions()
 	var kubeconfig string
@@ -30,23 +30,17 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
-			return run(ctx, config, settings)
+			m, err := newManager(config, settings)
+			if err != nil {
+				return err
+			}
+			if err := kubeclient.Run(ctx, m); err != nil {
+				return fmt.Errorf("running manager: %w", err)
+			}
+			return nil
 		},
 	}.Command()
 	settings.bind(cmd.Flags())
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file, where the manager runs outside the cluster [$KUBECONFIG]")
 	return cmd
-}
-
-// run runs the manager until ctx is done or it is no longer the leader. The process must end after it returns: see
-// kubeclient.Run for the goroutines that may stay behind.
-func run(ctx context.Context, config *rest.Config, o options) error {
-	m, err := newManager(config, o)
-	if err != nil {
-		return err
-	}
-	if err := kubeclient.Run(ctx, m); err != nil {
-		return fmt.Errorf("running manager: %w", err)
-	}
-	return nil
 }

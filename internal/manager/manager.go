@@ -70,7 +70,11 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(addControllers(m, settings), addTriggers(m, settings), settings.Metrics.Add(m, settings.MetricsBindAddress))
+	alerts, err := newReceiver(m, settings)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(addControllers(m, settings), addTriggers(m, settings, alerts), settings.Metrics.Add(m, settings.MetricsBindAddress))
 	if settings.FaultInfo {
 		err = errors.Join(err, metrics.Registry.Register(mountfault.Info{Reader: m.GetCache()}))
 	}

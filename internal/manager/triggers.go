@@ -29,8 +29,8 @@ import (
 const triggerInterval = 5 * time.Second
 
 // addTriggers adds the parts that fire Triggers: the sources, the dispatcher that makes the Diagnoses, and the reconciler that
-// keeps them at work.
-func addTriggers(m manager.Manager, settings options) error {
+// keeps them at work. alerts gets the dispatcher.
+func addTriggers(m manager.Manager, settings options, alerts *alertmanager.Receiver) error {
 	dispatcher := &trigger.Dispatcher{Client: m.GetClient(), Reader: m.GetAPIReader(), Namespace: settings.Namespace}
 	var real clock.RealClock
 	config := rest.CopyConfig(m.GetConfig())
@@ -40,10 +40,7 @@ func addTriggers(m manager.Manager, settings options) error {
 		return fmt.Errorf("making client of events: %w", err)
 	}
 	events := eventsource.New(core.Events(""), dispatcher, real)
-	alerts, err := newReceiver(m, settings, dispatcher)
-	if err != nil {
-		return err
-	}
+	alerts.To = dispatcher
 	faults := mountfault.New(m.GetClient(), m.GetAPIReader(), dispatcher, real)
 	r := &controller.Reconciler{
 		Client: m.GetClient(), Clock: real, Namespace: settings.Namespace, Dispatcher: dispatcher,
@@ -54,13 +51,13 @@ func addTriggers(m manager.Manager, settings options) error {
 
 // newReceiver makes the receiver of alerts. Without a secret of its own, it asks the API server about senders, for
 // which the manager needs rights that config/components/alert-receiver gives.
-func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanager.Receiver, error) {
+func newReceiver(m manager.Manager, o options) (*alertmanager.Receiver, error) {
 	core, err := corev1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("making client of Secrets: %w", err)
 	}
 	own := &alertmanager.OwnCertificate{Secrets: core.Secrets(o.Namespace), Namespace: o.Namespace}
-	r := &alertmanager.Receiver{CertFile: o.AlertCertFile, KeyFile: o.AlertKeyFile, Own: own, To: to}
+	r := &alertmanager.Receiver{CertFile: o.AlertCertFile, KeyFile: o.AlertKeyFile, Own: own}
 	if o.AlertBindAddress != flags.Off {
 		r.Address = o.AlertBindAddress
 	}

@@ -116,7 +116,7 @@ func TestEventTrigger(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- run(ctx, w.config, w.options) }()
+		go func() { ended <- w.manage(ctx) }()
 		tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.mine()})
 		node := w.node(t)
 		pod := w.pod(t, node)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -61,12 +62,21 @@ func newWorld(t testing.TB, env *apitest.Env) *world {
 	return w
 }
 
+// manage runs a manager until ctx is done.
+func (w *world) manage(ctx context.Context) error {
+	m, err := newManager(w.config, w.options)
+	if err != nil {
+		return err
+	}
+	return kubeclient.Run(ctx, m)
+}
+
 // run starts a manager and stops it when the test has ended.
 func (w *world) run(t testing.TB) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, w.config, w.options) }()
+	go func() { ended <- w.manage(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
