@@ -86,12 +86,20 @@ func (j *job) layersIn(ns mountns.Namespace, there []int) (all []overlayLayers, 
 			}
 		}
 		for _, n := range there {
-			text, ok := options[j.Overlays[n].Number]
-			l := overlayLayers{Unclear: true} // hidden from us in a chroot
-			if ok {
-				l = j.Marks.findLayers(parseLayers(text), look)
+			text, ok := options[j.Overlays[n].Number] // else it is hidden from us in a chroot
+			names := parseLayers(text)
+			l := overlayLayers{Index: n, Placed: len(names) > 0, Unclear: !ok}
+			for _, name := range names {
+				number, err := layerDevice(name, look)
+				switch {
+				case procfs.Ended(err) || errors.Is(err, sys.ENOTDIR):
+					l.Missing, l.Placed = []byte(name), false
+				case err != nil:
+					l.Unclear, l.Placed = true, false
+				case slices.Contains(j.Marks.Superblocks, number):
+					l.On = append(l.On, foundLayer{[]byte(name), number})
+				}
 			}
-			l.Index = n
 			all = append(all, l)
 		}
 		return nil
@@ -99,28 +107,8 @@ func (j *job) layersIn(ns mountns.Namespace, there []int) (all []overlayLayers, 
 	return all, err
 }
 
-// openPath opens a path as the calling thread sees it.
-type openPath func(name string) (*sys.FD, error)
-
-// findLayers looks for the layers of one overlay.
-func (m deviceMarks) findLayers(names []string, look openPath) overlayLayers {
-	l := overlayLayers{Placed: len(names) > 0}
-	for _, name := range names {
-		number, err := layerDevice(name, look)
-		switch {
-		case procfs.Ended(err) || errors.Is(err, sys.ENOTDIR):
-			l.Missing, l.Placed = []byte(name), false
-		case err != nil:
-			l.Unclear, l.Placed = true, false
-		case slices.Contains(m.Superblocks, number):
-			l.On = append(l.On, foundLayer{[]byte(name), number})
-		}
-	}
-	return l
-}
-
-// layerDevice is the file system that a layer's path lies on now.
-func layerDevice(name string, look openPath) (blockdev.Number, error) {
+// layerDevice is the file system that a layer's path lies on now. look opens a path as the calling thread sees it.
+func layerDevice(name string, look func(string) (*sys.FD, error)) (blockdev.Number, error) {
 	if !path.IsAbs(name) {
 		return blockdev.Number{}, sys.EINVAL // from where its mounter was
 	}
