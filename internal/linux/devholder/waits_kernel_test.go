@@ -87,8 +87,10 @@ func TestAttackersCannotBlockTheSearch(t *testing.T) {
 		}
 	}
 	stop()
-	if n := finder.Runner.Lingering(); n == 0 || n > lingering {
-		t.Errorf("%d processes are left behind, and %d after the first search: none waits twice for the same", n, lingering)
+	// None waits twice for the same. The process of a search that is over may need a moment to end.
+	kerneltest.Await(t, "as few processes that are left behind as after the first search", func() bool { return finder.Runner.Lingering() <= lingering })
+	if finder.Runner.Lingering() == 0 {
+		t.Error("no process is left behind")
 	}
 	server.Kill()
 	kerneltest.Await(t, "no process is left", func() bool { return finder.Runner.Lingering() == 0 })
