@@ -48,7 +48,8 @@ func memoryLimit(root string, groups []byte) (limit int64, ok bool) {
 			}
 		}
 		for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
-			if n, err := readNumber(filepath.Join(dir, group, file)); err == nil && n > 0 {
+			text, _ := os.ReadFile(filepath.Join(dir, group, file)) // none: the group has no limit of its own
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
 				limit = min(limit, n)
 			}
 			if group == "/" {
@@ -57,12 +58,4 @@ func memoryLimit(root string, groups []byte) (limit int64, ok bool) {
 		}
 	}
 	return limit, limit < 1<<60 // version 1 has a number for no limit
-}
-
-func readNumber(name string) (int64, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
