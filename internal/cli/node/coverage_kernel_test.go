@@ -81,7 +81,7 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 // TestRefused has a survey that was refused processes which have ended since.
 func TestRefused(t *testing.T) {
 	for _, surveyed := range []int{0, 5} {
-		if n, pids := searches.Refusing(surveyed); n != 0 {
+		if n, pids := searches.HidingMounts(surveyed); n != 0 {
 			t.Errorf("of %d, processes %v refuse to be looked into by root, want none", surveyed, pids)
 		}
 	}

@@ -170,7 +170,7 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 		r.Devices = append(r.Devices, d)
 	}
 	r.Looked.namespaceCoverage = newLookedThrough(survey)
-	r.Looked.Denied, r.Looked.deniedPIDs = searches.Refusing(r.Looked.Denied, r.Looked.deniedPIDs...)
+	r.Looked.Denied, r.Looked.deniedPIDs = searches.HidingMounts(r.Looked.Denied, r.Looked.deniedPIDs...)
 	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	for i := range r.Devices {
 		r.Devices[i].partial = r.Looked.mayHideHolder()

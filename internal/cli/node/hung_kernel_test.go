@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +42,8 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)
 	file := filepath.Join(base, "stuck")
-	other := kerneltest.Start(t, "hung", "exec", file)
-	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
+	other := kerneltest.StartWith(t, nil, "hung", "exec", file) // in the mount namespace of the test
+	t.Cleanup(server.Kill)                                      // first of all, so that nothing is left that waits
 	kerneltest.AwaitExec(t, other.PID)
 	locked := kerneltest.Start(t, "hung", "memory", file)
 	t.Cleanup(server.Kill)
@@ -59,6 +60,11 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	}
 	if !slices.ContainsFunc(r.Looked.Notes, func(note string) bool { return strings.Contains(note, silent) }) {
 		t.Errorf("notes of scan %q do not say that process %d did not answer", r.Looked.Notes, locked.PID)
+	}
+	for _, gap := range r.Looked.NotLookedAt {
+		if slices.Contains(strings.FieldsFunc(gap.Do, func(r rune) bool { return r == ' ' || r == ',' }), strconv.Itoa(other.PID)) {
+			t.Errorf("process %d has no mounts of its own: %v", other.PID, gap)
+		}
 	}
 	begin = time.Now()
 	h, err := p.runHolders(t, p.Node())

@@ -100,7 +100,7 @@ func (n nodeSource) states(ctx context.Context, wanted func(podUID, container st
 }
 
 func (n nodeSource) unseen(denied, partial int) (refusing int, gaps []mountstate.Gap) {
-	refusing, pids := searches.Refusing(denied)
+	refusing, pids := searches.HidingMounts(denied)
 	gaps = append(hiddenProcessGaps(refusing, pids, partial), n.runtime.coverageGaps()...)
 	n.recorder.record(func(has *nodeRecording) { has.node.Denied, has.node.Gaps = refusing, gaps })
 	return refusing, gaps

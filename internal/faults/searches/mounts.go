@@ -37,7 +37,7 @@ func (m Mounts) Look(ctx context.Context, s mountstate.Scope) (mountstate.Survey
 func AddUncounted(sum *mountstate.Survey) {
 	sum.Account()
 	if passed := sum.Coverage.Namespaces; passed != nil {
-		denied, pids := Refusing(passed.Denied, passed.DeniedPIDs...)
+		denied, pids := HidingMounts(passed.Denied, passed.DeniedPIDs...)
 		sum.Unknown.Merge(mountstate.Unknown{Gaps: Unread(denied, pids, passed.Partial)})
 	}
 }

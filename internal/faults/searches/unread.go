@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/procfs"
@@ -97,6 +98,37 @@ func Refusing(surveyed int, known ...int) (count int, pids []int) {
 	}
 	pids = refusals(refusals(pids))
 	return len(pids), pids
+}
+
+// HidingMounts is Refusing without the processes that are in the mount namespace of a process that answers: they have no mounts of their own.
+func HidingMounts(surveyed int, known ...int) (count int, pids []int) {
+	count, pids = Refusing(surveyed, known...)
+	if len(pids) == 0 || !sys.LooksAnywhere() {
+		return count, pids
+	}
+	pids = slices.DeleteFunc(pids, sharesMountsOfParent)
+	return len(pids), pids
+}
+
+// sharesMountsOfParent reports whether the mount table of a process begins with the same mount as that of its parent, and the parent says which
+// namespace it is in: no two namespaces share a mount. The kernel shows the files without the lock that keeps the process from an answer.
+func sharesMountsOfParent(pid int) bool {
+	status, err := sys.ReadProcHead(strconv.Itoa(pid)+"/status", nil)
+	_, rest, found := strings.Cut(string(status), "\nPPid:\t")
+	text, _, _ := strings.Cut(rest, "\n")
+	parent, notNumber := strconv.Atoi(text)
+	if err != nil || !found || notNumber != nil {
+		return false
+	}
+	first := firstMount(pid)
+	return first != "" && first == firstMount(parent) && len(refusals([]int{parent})) == 0
+}
+
+// firstMount is the number of the first mount that a process sees; empty if it shows none.
+func firstMount(pid int) string {
+	table, _ := sys.ReadProcHead(strconv.Itoa(pid)+"/mountinfo", nil)
+	number, _, _ := strings.Cut(string(table), " ")
+	return number
 }
 
 // refusals are those of the processes that do not say which mount namespace they are in.
