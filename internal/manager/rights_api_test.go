@@ -185,7 +185,7 @@ func TestPolicyAsksForRights(t *testing.T) {
 // applyPolicy applies the policy with the name that the manager has here.
 func (w *world) applyPolicy(t *testing.T) {
 	t.Helper()
-	w.NeedPolicies(t)
+	apitest.NeedPolicies(t)
 	const file = "../../config/policy/diagnosis-rights.yaml"
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -54,7 +54,7 @@ func (e *Env) NeedRules(t testing.TB) {
 }
 
 // NeedPolicies skips a test of ValidatingAdmissionPolicies where the server has none.
-func (e *Env) NeedPolicies(t testing.TB) {
+func NeedPolicies(t testing.TB) {
 	t.Helper()
 	if !HasPolicies() {
 		t.Skip("the API server has no ValidatingAdmissionPolicies, which takes Kubernetes 1.30")

@@ -58,7 +58,7 @@ func (e *Env) Limited(t testing.TB, part, namespace string) *rest.Config {
 // whose API server has no policies.
 func (e *Env) PolicyFor(t testing.TB, file, part, user string) {
 	t.Helper()
-	e.NeedPolicies(t)
+	NeedPolicies(t)
 	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)

@@ -113,7 +113,7 @@ func checkLife(t *testing.T, s server) {
 		t.Errorf("there is no %q in the notes of helm: %s", want, out)
 	}
 	s.shows(t, "localhost/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=elsewhere", images)
-	s.shows(t, "kubediag-agent-node", "validatingadmissionpolicies")
+	s.checks(t)
 	s.shows(t, "kubediag-agent-evictor", "clusterrole")
 	s.kubectl(t, "wait", "--for=condition=Established", "crd/diagnoses.diagnosis.kubediag.org")
 	s.kubectl(t, "apply", "-f", root+"/config/samples/diagnosis.yaml")
@@ -122,10 +122,10 @@ func checkLife(t *testing.T, s server) {
 	s.shows(t, "localhost/kubediag/manager:v99.0.0", "deployment", "kubediag-manager", "-n=elsewhere", images)
 	s.shows(t, "Approve", "recoverypolicy", "kubediag-default", "-o=jsonpath={.spec.mode}")
 	s.gone(t, "clusterrole", "kubediag-agent-evictor")
-	s.shows(t, "kubediag-agent-node", "validatingadmissionpolicies")
+	s.checks(t)
 
 	s.helm(t, "uninstall", "kubediag", "-n", "elsewhere")
-	s.gone(t, "clusterrole,clusterrolebinding,daemonset,deployment,validatingadmissionpolicy", "-A", "-l=app.kubernetes.io/name=kubediag")
+	s.removed(t)
 	s.gone(t, "recoverypolicy", "kubediag-default")
 	s.shows(t, "subpath-remount-diagnosis", "diagnoses", "-n=default")
 }

@@ -76,7 +76,8 @@ func subPath(path string) func(*corev1.PodSpec) {
 // TestAdmissionWarnsAsLintDoes holds that an API server with the policy warns of a workload exactly if lint finds the risk.
 func TestAdmissionWarnsAsLintDoes(t *testing.T) {
 	t.Parallel()
-	c, err := cluster.Start(t.Context(), cluster.Options{})
+	apitest.NeedPolicies(t)
+	c, err := cluster.Start(t.Context(), cluster.Options{ControlPlane: apitest.Version()})
 	if err != nil {
 		t.Fatal(err)
 	}
