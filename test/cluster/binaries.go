@@ -41,6 +41,9 @@ const (
 	Helm43  = "4.3.1"
 )
 
+// seaweedFS is the version of SeaweedFS, of which only the tests before a release have a client.
+const seaweedFS = "4.53"
+
 // component is a program and the folder of the module that pins everything it is built from.
 type component struct {
 	name    string
@@ -77,6 +80,7 @@ var rare = []component{
 	{"runc", runc, "runc-1.5", "github.com/opencontainers/runc", nil},
 	{"helm", Helm310, "helm-3.10", "helm.sh/helm/v3/cmd/helm", nil},
 	{"helm", Helm43, "helm-4.3", "helm.sh/helm/v4/cmd/helm", nil},
+	{"weed", seaweedFS, "seaweedfs-4.53", "github.com/seaweedfs/seaweedfs/weed", nil},
 	{"e2e.test", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/e2e", nil},
 	{"agnhost", Kubernetes136, "conformance-1.36", "k8s.io/kubernetes/test/images/agnhost", nil},
 }
@@ -125,6 +129,9 @@ func Helm(ctx context.Context) (string, error) { return HelmOf(ctx, Helm322) }
 
 // HelmOf returns the path of helm of one of the versions above. It is built if it is not there.
 func HelmOf(ctx context.Context, version string) (string, error) { return binary(ctx, "helm", version) }
+
+// Weed returns the path of SeaweedFS' program, which is its servers and its client. It is built if it is not there.
+func Weed(ctx context.Context) (string, error) { return binary(ctx, "weed", seaweedFS) }
 
 // EndToEndTests returns the path of the end-to-end tests of Kubernetes 1.36. They are built if they are not there.
 func EndToEndTests(ctx context.Context) (string, error) {

@@ -19,9 +19,9 @@ import (
 	"kubediag.org/kubediag/test/debian"
 )
 
-// fuseClient is a program of Debian that mounts a file system on FUSE.
+// fuseClient is a program that mounts a file system on FUSE.
 type fuseClient struct {
-	programs []string
+	programs []string // of Debian
 	// daemon returns the command line that mounts the directory data at {}; own is a directory for its files.
 	daemon func(t *testing.T, data, own string) []string
 }
@@ -45,6 +45,7 @@ var clients = map[string]fuseClient{
 		must(t, os.WriteFile(passwords, []byte("user:password"), 0o600))
 		return []string{"s3fs", "data", "{}", "-f", "-o", "allow_other,use_path_request_style,url=" + server.URL + ",passwd_file=" + passwords}
 	}},
+	"weed": {nil, seaweedFS},
 }
 
 const sftpServer = "/usr/lib/openssh/sftp-server"
@@ -62,17 +63,30 @@ func TestClients(t *testing.T) {
 }
 
 func checkClient(t *testing.T, c fuseClient, o cluster.Options) {
+	startClient(t, c, o).stopAndKill(t)
+}
+
+// startClient starts a cluster with a volume of the client, and a pod that has it.
+func startClient(t *testing.T, c fuseClient, o cluster.Options) *cephVolume {
+	t.Helper()
 	must(t, debian.Install(t.Context(), c.programs...))
 	data := t.TempDir()
 	must(t, errors.Join(
 		os.MkdirAll(filepath.Join(data, "sub"), 0o755),
 		os.WriteFile(filepath.Join(data, "file"), []byte("whole\n"), 0o600),
 		os.WriteFile(filepath.Join(data, "sub/file"), []byte("part\n"), 0o600)))
+	daemon := c.daemon(t, data, t.TempDir()) // a server that it needs ends after the cluster
 	v := &cephVolume{env: start(t, o)}
-	v.driver = csi.Install(t, v.Env, c.daemon(t, data, t.TempDir())...)
+	v.driver = csi.Install(t, v.Env, daemon...)
 	v.driver.AddVolume(t, volumeName, "")
 	v.pods = v.driver.Start(t, readersOf("readers", volumeName, 1))
 	v.checkReaders(t, "whole", "part")
+	return v
+}
+
+// stopAndKill stops the daemon of the volume, has it go on, kills it, and has the driver mount the volume again.
+func (v *cephVolume) stopAndKill(t *testing.T) {
+	t.Helper()
 	const faults = 4 // of the volume, its part, and one in each container
 
 	daemon := v.driver.Staged(t, volumeName).PID

@@ -105,14 +105,16 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-// alive says whether something is mounted at path that answers.
+// alive says whether something is mounted at path that answers. A client may have the kernel keep attributes for a minute, so that the
+// root has them although the daemon is gone.
 func alive(path string) bool {
 	on, err := mounts(path)
 	if err != nil || len(on) == 0 {
 		return false
 	}
+	var st unix.Statfs_t
 	_, err = os.Stat(path)
-	return err == nil
+	return err == nil && !errors.Is(unix.Statfs(path, &st), unix.ENOTCONN)
 }
 
 // unmount unmounts everything at path, dead or alive.
