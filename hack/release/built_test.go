@@ -54,7 +54,7 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 }
 
 // TestMakeRelease makes a release of the last commit twice, in two folders, runs its programs for this machine and for arm64, and heals a pod
-// with nothing but its files.
+// with nothing but its files. Last, it installs the same commit from source.
 func TestMakeRelease(t *testing.T) {
 	first := buildRelease(t)
 	t.Run("again", func(t *testing.T) {
@@ -65,6 +65,7 @@ func TestMakeRelease(t *testing.T) {
 	t.Run("arm64", func(t *testing.T) { checkARM64(t, first) })
 	t.Run("pod", func(t *testing.T) { checkHealsPod(t, first, cluster.Kubernetes137) })
 	t.Run("plugins", func(t *testing.T) { checkBuiltPlugins(t, first.options) })
+	t.Run("quick start", func(t *testing.T) { checkQuickStart(t, first, cluster.Kubernetes137) })
 }
 
 // checkARM64 runs the programs for arm64 by user-mode emulation, which lacks openat2, open_tree and the queries of namespaces: a scan of the

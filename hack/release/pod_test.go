@@ -29,6 +29,7 @@ func checkHealsPod(t *testing.T, b builtRelease, kubelet string) {
 	for _, line := range documentedCommands(t, string(readRelease(t, b.options, "RELEASE_NOTES.md"))) {
 		switch line {
 		case "kubectl kubediag doctor":
+			u.await(t, line, allSets)
 			u.checkDoctor(t, u.run(t, line))
 		case "kubectl kubediag faults -A":
 			u.await(t, line+" && echo none", regexp.MustCompile(`(?m)^none$`)) // the agent looks at the node for the first time
@@ -66,9 +67,14 @@ const (
 	heal = `kubectl kubediag run --heal=auto "$(kubectl get pods -l app=trainer -o name)"`
 )
 
-var deadVolume = regexp.MustCompile(`(?m)^DisconnectedFUSE .* safe `)
+var (
+	deadVolume = regexp.MustCompile(`(?m)^DisconnectedFUSE .* safe `)
+	allSets    = regexp.MustCompile(`(?m)^OK +\d+ OperationSets ready$`) // seconds after the start of the manager
+	none       = regexp.MustCompile(`^0\n$`)                             // counted by grep
+)
 
-// checkUninstall uninstalls the release while a repair is under way. The volume is dead then, or healed, and nothing between the two.
+// checkUninstall uninstalls the release while a repair is under way. The volume is dead then, or healed, and nothing between the two. The next
+// installation ends the Diagnosis that was left, and heals the volume.
 func (u *user) checkUninstall(t *testing.T) {
 	t.Helper()
 	u.run(t, "kubectl delete diagnoses --all --all-namespaces")
@@ -83,13 +89,48 @@ func (u *user) checkUninstall(t *testing.T) {
 	if string(out) != "epoch 41\n" && (err == nil || !strings.Contains(string(out), "Transport endpoint is not connected")) {
 		t.Errorf("the volume is neither dead nor healed: %v\n%s", err, out)
 	}
-	u.await(t, "kubectl get pods --namespace kubediag -o name | grep -c -e agent -e manager", regexp.MustCompile(`^0\n$`))
+	u.await(t, "kubectl get pods --namespace kubediag -o name | grep -c -e agent -e manager", none)
+
+	u.run(t, inTest.Replace("kubectl apply -f install.yaml"))
+	u.run(t, "kubectl -n kubediag rollout status --timeout=5m daemonset/kubediag-agent")
+	u.await(t, `kubectl get diagnoses -A -o jsonpath='{range .items[*]}{.status.phase}{"\n"}{end}' | grep -vc -e Succeeded -e Failed`, none)
+	u.await(t, heal+` >/dev/null 2>&1; `+read, regexp.MustCompile(`^epoch 41\n$`))
+	if out := u.run(t, "kubectl exec deploy/trainer -- grep -c ' /data ' /proc/mounts"); out != "1\n" {
+		t.Errorf("the container has %s mounts of the volume", out)
+	}
+}
+
+// checkQuickStart types the commands of the quick start in the source tree: five install kubediag, and the others list the faults.
+func checkQuickStart(t *testing.T, b builtRelease, kubelet string) {
+	page, err := os.ReadFile(filepath.Join(b.clone, "docs/quick-start.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := documentedCommands(t, string(page))[:9]
+	if !strings.HasPrefix(commands[4], "kubectl -n kubediag rollout status ") || commands[8] != "kubectl kubediag faults -A" {
+		t.Fatalf("the page has the commands %q", commands)
+	}
+	u := newUser(t, b.options, kubelet)
+	u.dir = b.clone
+	u.withGo(t)
+	began := time.Now()
+	for _, line := range commands {
+		switch line {
+		case "kubectl kubediag doctor":
+			u.await(t, line, allSets)
+		case "kubectl kubediag faults -A":
+			u.await(t, line+" && echo none", regexp.MustCompile(`(?m)^none$`))
+		default:
+			u.run(t, inTest.Replace(line))
+		}
+	}
+	t.Logf("from the source tree to a clean list of faults: %s", time.Since(began).Round(time.Second))
 }
 
 // checkDoctor holds that an installation of a minute ago has nothing wrong, and follows the advice of doctor.
 func (u *user) checkDoctor(t *testing.T, out string) {
 	t.Helper()
-	if !regexp.MustCompile(`(?m)^OK +\d+ OperationSets ready$`).MatchString(out) || strings.Contains(out, "FAIL") ||
+	if !allSets.MatchString(out) || strings.Contains(out, "FAIL") ||
 		!strings.Contains(out, "-f policies.yaml of a release") {
 		t.Errorf("doctor says:\n%s", out)
 	}
@@ -109,10 +150,9 @@ func (u *user) checkHelm(t *testing.T, o options) {
 	if err := os.Symlink(helm, filepath.Join(u.tools, "helm")); err != nil {
 		t.Fatal(err)
 	}
-	registry := strings.TrimSuffix(o.imageName("x"), "/x")
 	u.run(t, fmt.Sprintf("ctr -n k8s.io images import kubediag-cli-%s.oci.tar", o.version))
-	u.run(t, fmt.Sprintf(`helm install kubediag kubediag-%s.tgz --namespace kubediag --take-ownership --wait --set image.registry=%s,agent.dataRoot="$CLUSTER/agent"`,
-		o.chartVersion(), registry))
+	u.run(t, fmt.Sprintf(`helm install kubediag kubediag-%s.tgz --namespace kubediag --take-ownership --wait --set agent.dataRoot="$CLUSTER/agent"`,
+		o.chartVersion()))
 	if out := u.run(t, "helm test kubediag --namespace kubediag --logs"); !regexp.MustCompile(`(?m)^Phase: +Succeeded$`).MatchString(out) || !strings.Contains(out, "manager: 1 of 1 replica ready") {
 		t.Errorf("helm test: %s", out)
 	}
@@ -123,6 +163,9 @@ func (u *user) checkHelm(t *testing.T, o options) {
 var inTest = strings.NewReplacer(
 	"kubectl apply -f install.yaml", `sed "s#path: /var/lib/kubediag\$#path: $CLUSTER/agent#" install.yaml | kubectl apply -f -`,
 	"sudo install kubectl-kubediag /usr/local/bin/", `mv kubectl-kubediag "$TOOLS"`,
+	"kubectl apply -k config/default",
+	`kubectl kustomize config/default | sed "s#path: /var/lib/kubediag\$#path: $CLUSTER/agent#" | kubectl apply -f -`,
+	"sudo install bin/kubectl-kubediag /usr/local/bin/", `cp bin/kubectl-kubediag "$TOOLS"`,
 )
 
 // documentedCommands are the commands of a page in Markdown.
@@ -193,6 +236,23 @@ func newUser(t *testing.T, o options, kubelet string) *user {
 	apply.Stdin = strings.NewReader(strings.ReplaceAll(string(pod), "debian:12", cluster.BusyboxImage))
 	output(t, apply)
 	return u
+}
+
+// withGo puts Go into the PATH, with the caches of this user.
+func (u *user) withGo(t *testing.T) {
+	t.Helper()
+	program, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB"} {
+		u.environ = append(u.environ, name+"="+strings.TrimSpace(output(t, exec.Command("go", "env", name))))
+	}
+	for i, v := range u.environ {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			u.environ[i] = "PATH=" + path + ":" + filepath.Dir(program)
+		}
+	}
 }
 
 func (u *user) shell(ctx context.Context, line string) *exec.Cmd {
