@@ -24,10 +24,11 @@ func TestKubeletWithoutTheBug(t *testing.T) {
 	checkWithoutTheBug(t, cluster.Options{Kubelet: cluster.Kubernetes137, SyncFrequency: time.Second})
 }
 
-func checkWithoutTheBug(t *testing.T, o cluster.Options) {
+func checkWithoutTheBug(t *testing.T, o cluster.Options) *env {
 	e := start(t, o)
 	t.Run("a healthy pod is left alone", e.healthyPodIsLeftAlone)
 	t.Run("the sentinel leaves the binds to the kubelet", e.bindsAreLeftToTheKubelet)
+	return e
 }
 
 // healthyPodIsLeftAlone runs the walkthrough against a pod that has nothing wrong with it.

@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/test/install"
 )
 
-// TestNodesOfARelease has dead volumes in running containers, pods that cannot go, and healthy ones on nodes that the cluster tier does not
-// have: on a kubelet before the newest one, with a control plane of its version, and on a container runtime that is newer than Debian's.
+// TestNodesOfARelease has dead volumes in running containers, pods that cannot go, healthy ones, and a stale bind on nodes that the cluster
+// tier does not have: on a kubelet before the newest one, with a control plane of its version, and on a container runtime that is newer than Debian's.
 func TestNodesOfARelease(t *testing.T) {
 	must(t, debian.Install(t.Context(), "bindfs"))
 	for name, o := range map[string]cluster.Options{
@@ -41,7 +41,8 @@ func TestNodesOfARelease(t *testing.T) {
 				t.Parallel()
 				quick := o
 				quick.SyncFrequency = time.Second
-				checkWithoutTheBug(t, quick)
+				e := checkWithoutTheBug(t, quick)
+				t.Run("a bind that the kubelet keeps", e.keptBindIsRepaired)
 			})
 		})
 	}
