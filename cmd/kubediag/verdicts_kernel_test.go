@@ -27,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/test/debian"
 )
 
 // verdicts are the answers of the front doors about one node, and about one mount of it.
@@ -229,6 +230,7 @@ func TestFileSystemsOnDisks(t *testing.T) {
 			t.Errorf("probe: %s, want status 2", v.probe)
 		}
 	})
+	t.Run("XFS that is shut down", testXFS)
 	t.Run("read-only on purpose", func(t *testing.T) { newDisk(t, local, "ro").verdicts(t).checkClean(t) })
 	t.Run("frozen", func(t *testing.T) {
 		d := newDisk(t, local, "rw")
@@ -256,6 +258,26 @@ func testKubeletsDisk(t *testing.T) {
 	d.verdicts(t).checkClean(t)
 	must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
 	d.verdicts(t).checkUnjudged(t, d.point, "each volume that is no mount: ")
+}
+
+// testXFS shuts an XFS down, which its kernel does by itself after an error of its log. Each request fails from then on.
+func testXFS(t *testing.T) {
+	if types, err := os.ReadFile("/proc/filesystems"); err != nil || !strings.Contains(string(types), "\txfs\n") {
+		t.Attr(kerneltest.Lacks, "CONFIG_XFS_FS")
+		t.Skip("kernel lacks CONFIG_XFS_FS")
+	}
+	must(t, debian.Install(t.Context(), "mkfs.xfs"))
+	d := newDisk(t, "kubernetes.io/local-volume", "rw")
+	must(t, systest.UnmountPath(d.point, false))
+	image := filepath.Join(t.TempDir(), "xfs")
+	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 320<<20)))
+	device := attach(t, image)
+	tool(t, "mkfs.xfs", "-q", device)
+	tool(t, "mount", device, d.point)
+	d.verdicts(t).checkClean(t)
+	must(t, systest.ShutDown(d.point))
+	d.verdicts(t).checkFault(t, fault.VolumeIOError)
+	must(t, systest.UnmountPath(d.point, true)) // before the loop device goes
 }
 
 // mapped is a volume on a mapped device of one part: the loop device of the volume.

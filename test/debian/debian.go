@@ -54,6 +54,7 @@ var packages = map[string]string{
 	"depmod":                            "kmod",
 	"xz":                                "xz-utils",
 	"mkfs.btrfs":                        "btrfs-progs",
+	"mkfs.xfs":                          "xfsprogs",
 	"bindfs":                            "bindfs",
 	"rclone":                            "rclone",
 	"s3fs":                              "s3fs",
