@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -75,7 +76,7 @@ func saveDefaultImages(ctx context.Context, busybox, tarPath string) error {
 	if err != nil {
 		return err
 	}
-	return saveImages(tarPath, files, image{BusyboxImage, nil}, image{PauseImage, []string{"/bin/busybox", "sleep", "2147483647"}})
+	return saveImages(tarPath, files, image{BusyboxImage, nil}, image{PauseImage, pause})
 }
 
 // busyboxFiles are the files of an image with all commands of busybox.
@@ -108,10 +109,23 @@ func busyboxFiles(ctx context.Context, busybox string) ([]file, error) {
 const (
 	e2eAgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 	e2eBusyboxImage = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+	e2ePauseImage   = "registry.k8s.io/pause:3.10.2"
 )
 
-// LoadEndToEndImages loads images for the pods of Kubernetes' end-to-end tests: busybox, and the same with the program agnhost. It is built
-// if it is not there.
+// pause is the line of a container that only sleeps.
+var pause = []string{"/bin/busybox", "sleep", "2147483647"}
+
+// e2eNsenter is the command nsenter in the image of agnhost. To mount volumes on the node, pods of the tests enter the mount namespace of process 1
+// of the machine, which is no process of this node. The script enters the kubelet's namespace, and runs the machine's shell there.
+const e2eNsenter = `#!/bin/sh
+[ "$1 $2 $3" = "--mount=/rootfs/proc/1/ns/mnt -- sh" ] || exec /bin/busybox nsenter "$@"
+shift 3
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin
+exec /bin/busybox nsenter --mount=/rootfs/proc/%d/ns/mnt -- /bin/sh "$@"
+`
+
+// LoadEndToEndImages loads images for the pods of Kubernetes' end-to-end tests: busybox, pause, and the same with the program agnhost. It is
+// built if it is not there.
 func (c *Cluster) LoadEndToEndImages(ctx context.Context) error {
 	busybox, err := debian.LookPath("busybox")
 	if err != nil {
@@ -129,11 +143,15 @@ func (c *Cluster) LoadEndToEndImages(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read program: %w", err)
 	}
-	err = c.load(ctx, func(tarPath string) error { return saveImages(tarPath, files, image{e2eBusyboxImage, nil}) })
+	err = c.load(ctx, func(tarPath string) error {
+		return saveImages(tarPath, files, image{e2eBusyboxImage, nil}, image{e2ePauseImage, pause})
+	})
 	if err != nil {
 		return err
 	}
-	files = append(files, file{"/agnhost", 0o755, "", agnhost})
+	const nsenter = "/bin/nsenter"
+	files = slices.DeleteFunc(files, func(f file) bool { return f.name == nsenter })
+	files = append(files, file{"/agnhost", 0o755, "", agnhost}, file{nsenter, 0o755, "", fmt.Appendf(nil, e2eNsenter, c.KubeletPID())})
 	return c.load(ctx, func(tarPath string) error {
 		return saveImages(tarPath, files, image{e2eAgnhostImage, []string{"/agnhost"}})
 	})
