@@ -171,7 +171,8 @@ func (u *Unknown) AddGap(what, why string) {
 	u.Merge(Unknown{Gaps: []Gap{{What: what, Why: why}}})
 }
 
-// AddSkipped adds what a pass over the mount namespaces has skipped. The numbers in such a phrase are counts and bounds.
+// AddSkipped adds the parts that a pass over the mount namespaces has skipped. All numbers in such a phrase are counts and bounds, so that two
+// passes name the same part by the phrase without them.
 func (u *Unknown) AddSkipped(skipped ...string) {
 	for _, part := range skipped {
 		subject := strings.Map(func(r rune) rune {

@@ -81,7 +81,7 @@ func (s server) gone(t *testing.T, args ...string) {
 	}
 }
 
-// checks fails the test unless the API server checks the writes of agents, if it is one that can.
+// checks fails the test if the API server has admission policies, and none of them limits the writes of agents.
 func (s server) checks(t *testing.T) {
 	t.Helper()
 	if apitest.HasPolicies() {

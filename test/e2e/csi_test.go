@@ -322,7 +322,7 @@ func (v *cephVolume) copies(t *testing.T) []mountLine {
 	})
 }
 
-// checkDead shows that the daemon of what is mounted on a path is gone. The kernel may still have the attributes of its root.
+// checkDead fails the test unless the daemon of the mount at a path is gone. A stat may still succeed, as the kernel remembers the root's attributes.
 func (v *cephVolume) checkDead(t *testing.T, path string) {
 	t.Helper()
 	var st unix.Statfs_t

@@ -74,7 +74,7 @@ type linked struct {
 	pod       *corev1.Pod
 	source    string
 	point     string // where the kubelet has bound it
-	container string // the ID of the one that has run last
+	container string // the ID of its newest container
 }
 
 func (e *env) deployLinked(t *testing.T) *linked {

@@ -50,7 +50,8 @@ func (s *exitSearch) findKill() {
 	}
 }
 
-// findEnded takes the container that serves the driver now, and the last one that ended in time: one of its name, if there is one.
+// findEnded notes two containers: the one that serves the driver now, and the last that ended in the time of the question. Among the latter, a
+// container with the name of the former comes first.
 func (s *exitSearch) findEnded() {
 	if i := slices.IndexFunc(s.containerRecords, func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited }); i >= 0 {
 		s.exit.After = &s.containerRecords[i] // the newest comes first

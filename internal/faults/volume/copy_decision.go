@@ -22,8 +22,8 @@ func refuseReplacement(format string, args ...any) Decision {
 	return Decision{Reason: fmt.Sprintf(format, args...)}
 }
 
-// decideInContainer decides whether the copy in a container is what the processes of its namespace see at its point and what its pod's spec asks for, was
-// once the volume, and can be got at.
+// decideInContainer decides whether the copy in a container may be replaced: its processes see it at its point, it was once the volume, the spec
+// of its pod asks for it, and its namespace can be entered.
 func (s *copySearch) decideInContainer(copied *Copy, other *otherNamespace) Decision {
 	table := s.namespaces.tableOf(other)
 	if table == nil {

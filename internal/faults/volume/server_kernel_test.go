@@ -44,7 +44,7 @@ func serveRole(args []string, ready func(string)) error {
 	}
 	ready("")
 	kerneltest.WaitForEnd()
-	return nil // the kernel aborts what still waits
+	return nil // the kernel aborts the requests that still wait
 }
 
 // nameOf is what the file system is called that a test process has had served.

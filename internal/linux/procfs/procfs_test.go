@@ -89,7 +89,8 @@ func TestSilentProcesses(t *testing.T) {
 	})
 }
 
-// TestBusyNode: a process that waits for a processor is waited for, and one that never gets it is given up like one that hangs.
+// TestBusyNode has processes that can run and get no processor. A look waits for them. It gives up those that never get one, as it does with those
+// that hang.
 func TestBusyNode(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

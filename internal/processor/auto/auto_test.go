@@ -55,7 +55,7 @@ type fakeFamily struct {
 	name   string
 	code   fault.Code
 	broken map[string]bool
-	// unjudged is what could not be judged; mount is that of all findings. over and leftOver are those of the result.
+	// unjudged, over and leftOver are fields of the result. mount is the mount of each finding.
 	unjudged, over, leftOver []string
 	mount                    fault.Mount
 	// wide is whether it is asked about all pods at once.
@@ -480,10 +480,10 @@ func (f *fakeLinks) Look(_ context.Context, s mountstate.Scope) (sum mountstate.
 	return sum, f.err
 }
 
-// nodeMounts are the mounts of a node, none of which a pod is known to want, and mount namespaces that could not be read.
-type nodeMounts []mountstate.Classified
+// strayMounts look at a node with these mounts, which no pod is known to want, and with two mount namespaces that could not be read.
+type strayMounts []mountstate.Classified
 
-func (m nodeMounts) Look(context.Context, mountstate.Scope) (mountstate.Survey, error) {
+func (m strayMounts) Look(context.Context, mountstate.Scope) (mountstate.Survey, error) {
 	return mountstate.Survey{Mounts: m, Coverage: mountstate.Coverage{Namespaces: &mountns.Survey{Partial: 2}}}, nil
 }
 
@@ -491,7 +491,7 @@ func (m nodeMounts) Look(context.Context, mountstate.Scope) (mountstate.Survey, 
 // read are not clean, either.
 func TestMountsThatNoPodWants(t *testing.T) {
 	t.Parallel()
-	mounts := nodeMounts{
+	mounts := strayMounts{
 		{Mount: mountstate.Mount{Point: "/k/pods/uid-a/stray"}, Pod: fault.Pod{UID: "uid-a"}, Class: mountstate.Unproven, Reason: "no pod wants it"},
 		{Mount: mountstate.Mount{Point: "/k/pods/uid-b/stray"}, Pod: fault.Pod{UID: "uid-b"}, Class: mountstate.Unproven, Reason: "no pod wants it"},
 		{Mount: mountstate.Mount{Point: "/k/plugins/staged"}, Class: mountstate.Unproven, Reason: "no pod has it"},

@@ -138,7 +138,7 @@ func serve(args []string, ready func(string)) error {
 	}
 	ready("")
 	kerneltest.WaitForEnd()
-	return nil // the kernel aborts what still waits
+	return nil // the kernel aborts the requests that still wait
 }
 
 // mountMemory mounts the file system and begins to serve it.
@@ -194,7 +194,7 @@ func (s *Served) Kill(t testing.TB) {
 	s.killed = true
 	control, err := fusectl.Open()
 	kerneltest.Must(t, err)
-	defer func() { _ = control.Close() }() // nothing that was written is lost
+	defer func() { _ = control.Close() }() // it holds no data
 	if err := control.Abort(s.minor); err != nil && !errors.Is(err, fusectl.ErrNoConnection) {
 		t.Error(err)
 	}
