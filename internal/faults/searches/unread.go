@@ -113,11 +113,9 @@ func HidingMounts(surveyed int, known ...int) (count int, pids []int) {
 // sharesMountsOfParent reports whether the mount table of a process begins with the same mount as that of its parent, and the parent says which
 // namespace it is in: no two namespaces share a mount. The kernel shows the files without the lock that keeps the process from an answer.
 func sharesMountsOfParent(pid int) bool {
-	status, err := sys.ReadProcHead(strconv.Itoa(pid)+"/status", nil)
-	_, rest, found := strings.Cut(string(status), "\nPPid:\t")
-	text, _, _ := strings.Cut(rest, "\n")
+	text, err := sys.ReadProcStatus(strconv.Itoa(pid), "PPid")
 	parent, notNumber := strconv.Atoi(text)
-	if err != nil || !found || notNumber != nil {
+	if err != nil || notNumber != nil {
 		return false
 	}
 	first := firstMount(pid)

@@ -12,12 +12,12 @@
 package procfs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -285,10 +285,10 @@ func controlGroup(pid int) string {
 	return string(text)
 }
 
-// isRunnable reports whether a process has all that it needs but a processor. The kernel shows this file of any process, without its lock.
+// isRunnable reports whether a process has all that it needs but a processor.
 func isRunnable(pid int) bool {
-	text, err := sys.ReadProcHead(strconv.Itoa(pid)+"/status", nil)
-	return err == nil && bytes.Contains(text, []byte("\nState:\tR"))
+	state, err := sys.ReadProcStatus(strconv.Itoa(pid), "State")
+	return err == nil && strings.HasPrefix(state, "R")
 }
 
 // Ended reports whether err only means that the process, or its file, no longer exists.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +34,18 @@ func ReadProcStat(dir string) (ProcStat, error) {
 		return ProcStat{}, err
 	}
 	return ParseProcStat(text)
+}
+
+// ReadProcStatus returns the value of a line of the file status in the directory of a process or thread, without the space around it. It is empty if
+// the kernel shows no such line. The kernel shows this file of any process, also of one that is locked as it becomes another program; see proc_pid_status(5).
+func ReadProcStatus(dir, name string) (value string, err error) {
+	text, err := ReadProcHead(dir+"/status", nil)
+	if err != nil {
+		return "", err
+	}
+	_, rest, _ := strings.Cut("\n"+string(text), "\n"+name+":")
+	value, _, _ = strings.Cut(rest, "\n")
+	return strings.TrimSpace(value), nil
 }
 
 // ParseProcStat reads the text of a file stat. The name may have anything in it, so that

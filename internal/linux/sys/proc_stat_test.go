@@ -4,6 +4,7 @@
 package sys
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -117,5 +118,18 @@ func TestFieldValue(t *testing.T) {
 		if got := fieldValue([]byte(text), "fuse_connection"); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestReadProcStatus reads lines of this process, one that there is not, and those of a process that there is not.
+func TestReadProcStatus(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"PPid": strconv.Itoa(os.Getppid()), "Tgid": strconv.Itoa(os.Getpid()), "Pi": "", "NoSuchLine": ""} {
+		if got, err := ReadProcStatus("self", name); got != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if got, err := ReadProcStatus("0", "PPid"); got != "" || !errors.Is(err, ENOENT) {
+		t.Errorf("no process: %q, %v", got, err)
 	}
 }
