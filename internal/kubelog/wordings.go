@@ -98,6 +98,8 @@ var (
 		`(?:umount: (?:cant unmount )?|failed to unmount )[^ ]*/pods/[^ ]+/volumes/[^ ]+: (?:not mounted|no mount point specified|(?:umount failed: )?invalid argument)|` +
 		`fusermount3?: entry for [^ ]*/pods/[^ ]+/volumes/[^ ]+ not found in /etc/mtab|` +
 		`error getting block device for volume: .*lstat devtmpfs: no such file or directory`)
+	// refusedUnmount is a driver that does not know the volume which it is to unmount.
+	refusedUnmount = newPattern(`(?:unmountvolume|teardown|nodeunpublishvolume).*code = notfound `)
 	// notKilled is a container that does not end after SIGKILL: most such wait in the kernel for a mount.
 	notKilled = newPattern(`did not receive an exit event|waiting for container [^ ]+ to be killed|killcontainererror: rpc error: code = (?:4|deadlineexceeded) `)
 	// mountedDevice is a device that a program leaves alone because a file system of it is mounted.
@@ -152,6 +154,7 @@ var wordings = []wording{
 	{code: fault.HungMount, all: [][]string{{"container"}, {"kill"}}, like: notKilled},
 	{code: fault.StuckTermination, all: [][]string{{"container"}, {"kill"}}, like: notKilled},
 	{code: fault.StuckTermination, all: [][]string{{"mount", "block device"}, {"not mounted", "no mount point", "invalid argument", "lstat devtmpfs", "not found in /etc/mtab"}}, like: nothingMounted},
+	{code: fault.StuckTermination, all: [][]string{{"code = notfound"}}, like: refusedUnmount},
 	{code: fault.HungMount, all: [][]string{{"deadlineexceeded", "deadline exceeded"}, {
 		"mountvolume", "mountdevice", "unmountvolume", "unmountdevice", "teardown", "nodestagevolume", "nodeunstagevolume",
 		"nodepublishvolume", "nodeunpublishvolume",
@@ -167,6 +170,7 @@ var wordings = []wording{
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"orphaned pod "}, {" found, but "}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"cannot delete directory "}}, like: podDirIsMount},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"directory not empty"}}, none: inMemory, like: leftFiles},
+	{code: fault.StuckTermination, all: [][]string{{"directory not empty"}}, none: inMemory, like: leftFiles},
 	{code: fault.DeletedVolumeSource, all: [][]string{{"directory not empty"}}, none: inMemory, like: leftFiles},
 	{code: fault.DeletedVolumeSource, all: [][]string{{"mountpoint is not empty", "nonempty mount option"}}},
 
