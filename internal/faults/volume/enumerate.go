@@ -29,6 +29,7 @@ type enumerator struct {
 	seen     *mountstate.Survey
 	pods     kubelet.PodCache           // nil if pods are not known
 	podNames map[string]kubelet.PodName // by UID, for people; empty if all pods are known
+	disks    *diskUse                   // nil until the first volume on a disk
 }
 
 func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s mountstate.Scope, seen *mountstate.Survey) *enumerator {
@@ -190,6 +191,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	} else {
 		volume.UnstagedDir = e.host.unstagedDir(record, found.Mount)
 	}
+	volume.AlsoFor = e.otherVolume(volume)
 	return volume
 }
 

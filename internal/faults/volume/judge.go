@@ -72,8 +72,12 @@ func Judge(evidence Evidence) Verdict {
 			return brokenVerdict(fault.DeletedVolumeSource, "data goes elsewhere: the pod has the directory that lies hidden below %s; what the pod writes "+
 				"does not get into that file system", evidence.Covered)
 		}
-		if root.Code == "" && evidence.hasOtherDisk() {
+		switch {
+		case root.Code != "":
+		case evidence.hasOtherDisk():
 			root.UnknownReason = fmt.Sprintf(reasonOtherDisk, deviceOf(evidence.Mount.Mount), deviceOf(evidence.Staging.Mount.Mount), evidence.Staging.Point)
+		case evidence.AlsoFor != "":
+			root.UnknownReason = fmt.Sprintf(reasonSameDisk, deviceOf(evidence.Mount.Mount), evidence.Record, evidence.AlsoFor)
 		}
 	}
 	if root.Code == "" && root.UnknownReason == "" && !evidence.wantsReadOnly() {
@@ -95,6 +99,11 @@ func JudgeAnswer(a probe.Answer, m mountinfo.Mount) Verdict {
 // reasonOtherDisk names a mount of another volume. It does not follow which of the two is.
 const reasonOtherDisk = "the pod has the file system on device %s, and the driver has mounted that on device %s for the same volume at %q: " +
 	"one of them is of another volume"
+
+// reasonSameDisk names two volumes with one disk. A driver that keeps a mount over a reboot, while devices get other names, may give a pod the
+// data of another.
+const reasonSameDisk = "the whole file system on device %s is mounted for two volumes, %s and %s: one of them is of another volume, unless " +
+	"both handles name one disk"
 
 // judgeMount decides about a mount from the answer of its root, and from what the kernel says of its file system and device.
 func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount, device blockdev.Health) Verdict {

@@ -156,6 +156,7 @@ func TestJudge(t *testing.T) {
 		"errors in the past":            {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{Errors: 3})},
 		"its device became read-only":   {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{ReadOnly: true}), unknown: "its device has become read-only"},
 		"a device that is read":         {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro").on(blockdev.Health{ReadOnly: true})},
+		"a disk of another volume":      {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.AlsoFor = `volume "b" at "/b"` }), unknown: "mounted for two volumes"},
 		"another disk than the staged":  {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Major, e.Staging.Mount.Major, e.Mount.Minor = 8, 8, 16 }), unknown: "one of them is of another volume"},
 		"another share than the staged": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Minor = 16 })},
 		"a local volume, mounted on since": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) {

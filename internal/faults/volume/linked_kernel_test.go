@@ -95,6 +95,44 @@ func (s *volumeScene) mountDisk(at string) {
 	s.t.Cleanup(func() { _ = systest.UnmountPath(at, true) })
 }
 
+// TestSharedDisk has two volumes whose whole file system is one disk: none of them can be judged, whichever pod is asked about, and whether
+// the other is staged or published. Volumes that have directories of one disk are right, and so is one volume of two pods.
+func TestSharedDisk(t *testing.T) {
+	s := bareScene(t, deepDir)
+	s.mountDisk(s.g)
+	s.must(sys.BindMount(s.g, s.p))
+	own := s.inspectVolume().Evidence.Record
+	staged := s.Node.StagingPoints(own.Driver, "another", "")[0]
+	published := s.Node.VolumePoint(kubelet.Volume{PodUID: "0c8d4f5e-8a7b-4c1d-9e2f-3a4b5c6d7e8f", Plugin: kubelet.CSIPlugin, Name: "another"})
+	s.must(os.MkdirAll(filepath.Join(s.g, "part"), 0o755))
+	for _, c := range []struct {
+		name, from, at, handle string
+		shared                 bool
+	}{
+		{"staged", s.g, staged, "another", true},
+		{"published", s.g, published, "another", true},
+		{"a directory", filepath.Join(s.g, "part"), staged, "another", false},
+		{"one volume of two pods", s.g, published, own.Handle, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.must(os.MkdirAll(c.at, 0o755))
+			s.must(sys.BindMount(c.from, c.at))
+			defer func() { s.must(systest.UnmountPath(c.at, true)) }()
+			record := *own
+			record.Handle = c.handle
+			s.writeRecord(c.at, record)
+			var v volume.Verdict
+			kerneltest.Await(t, "the mount to be asked", func() bool {
+				v = s.inspectVolume().Verdict
+				return v.UnknownReason != "it could not be asked"
+			})
+			if v.Code != "" || strings.Contains(v.UnknownReason, "two volumes") != c.shared || strings.Contains(v.UnknownReason, c.at) != c.shared {
+				t.Errorf("judged %+v", v)
+			}
+		})
+	}
+}
+
 // TestAnotherDisk has a pod with the disk of another volume than the driver has staged, and a local volume whose directory a disk was mounted on
 // since: both answer, and neither is right. A local volume of a disk that was mounted before is.
 func TestAnotherDisk(t *testing.T) {

@@ -136,6 +136,8 @@ func sourceMismatch(evidence *Evidence) string {
 	case evidence.StagingAnswer.State != probe.Alive:
 		return fmt.Sprintf("the staging path %q is not alive either (%s): the driver has not mounted the volume again", staging.Point,
 			describeAnswer(evidence.StagingAnswer))
+	case evidence.AlsoFor != "":
+		return fmt.Sprintf("the file system at the staging path %q is also that of %s: it may be of another volume", staging.Point, evidence.AlsoFor)
 	case !at.Known:
 		return at.Reason
 	case at.OnNodeDisk:

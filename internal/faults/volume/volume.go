@@ -73,6 +73,8 @@ type Volume struct {
 	UnstagedDir string `json:",omitempty"`
 	// Covered is the directory of the node that a local volume is, with the device of the file system that was mounted on it since. Empty: none was.
 	Covered string `json:",omitempty"`
+	// AlsoFor is another volume that has the whole file system of the same disk, and its place. Empty: there is none.
+	AlsoFor string `json:",omitempty"`
 	// PlainAt is the container that has the directory in which nothing is mounted, and where.
 	PlainAt string `json:",omitempty"`
 
