@@ -66,7 +66,8 @@ func (a Action) Overlaps(b Action) (same, known bool) {
 	}
 	switch {
 	case a.Mount != nil && b.Mount != nil:
-		return a.Mount.Same(*b.Mount) || a.Mount.atPlaceOf(*b.Mount), true
+		return a.Mount.Same(*b.Mount) || a.Mount.Point == b.Mount.Point &&
+			(a.Mount.Namespace == b.Mount.Namespace || a.Mount.Namespace == 0 || b.Mount.Namespace == 0), true // 0: it is not known
 	case a.Device != nil && b.Device != nil:
 		return a.Device.Name == b.Device.Name, true
 	case a.File != nil && b.File != nil:

@@ -12,9 +12,9 @@ import (
 func TestAddedFaultHasItsOwnAdvice(t *testing.T) {
 	t.Parallel()
 	example := Entry{
-		Code: "AddedFault", Impact: always(ImpactCleanup), Fact: always("it is an example"), NoPlan: "nothing: an example", Next: "read on",
+		Code: "AddedFault", Symptom: Symptom{Impact: always(ImpactCleanup), Fact: always("it is an example")}, NoPlan: "nothing: an example", Next: "read on",
 		Ways: map[ActionKind]Way{Detach: {always("it can"), always("detach the example")}},
-		At:   map[Place]Remedy{PlaceDevice: {NewPod: true, Commands: commands((*Case).showErrors)}},
+		At:   map[Place]Remedy{PlaceDevice: {NewPod: true, Commands: commands(showErrors)}},
 	}
 	known := append(slices.Clone(Known()), example)
 	for _, place := range append(Places(), PlaceUnknown) {

@@ -72,30 +72,29 @@ const (
 	EnterNever
 )
 
-// Advise derives from a finding when it hurts, who repairs it, and commands for a person. It reads typed fields only.
+// Advise derives from a finding when it hurts, who repairs it, and commands for a person. It reads typed fields only. An agent replaces dead mounts
+// by itself, and unmounts those that keep a pod from going. It does not touch devices that are held, or directories that are left.
 func (c Catalogue) Advise(f Finding, caller Caller) Advice {
 	of := c.caseOf(f, caller)
-	impact := of.Entry.Impact(f)
+	a := Advice{Impact: of.Entry.Symptom.Impact(f), Heal: HealPerson, Summary: of.summary(), Plan: of.plan(), Commands: of.commands()}
 	if f.Details.KeepsPod {
-		impact = ImpactTerminating
+		a.Impact = ImpactTerminating
 	}
-	return Advice{
-		Impact: impact, Heal: healOf(f, caller.Automatic), Summary: of.summary(), Plan: of.plan(), Prevention: of.prevention(), Commands: of.commands(),
-	}
-}
-
-// healOf says who repairs a fault. An agent replaces dead mounts by itself, and unmounts those that keep a pod from going. It does not touch
-// devices that are held, or directories that are left.
-func healOf(f Finding, automatic bool) Heal {
 	switch {
-	case automatic && (f.Details.Repair == Replace || f.Details.Repair == Unmount && f.Details.KeepsPod):
-		return HealAutomatic
+	case caller.Automatic && (f.Details.Repair == Replace || f.Details.Repair == Unmount && f.Details.KeepsPod):
+		a.Heal = HealAutomatic
 	case f.Details.Repair != "":
-		return HealSafe
+		a.Heal = HealSafe
 	case f.Details.Refusal.Reason == AwaitsDriver:
-		return HealDriver
+		a.Heal = HealDriver
 	}
-	return HealPerson
+	if change := of.Entry.Prevention.Change; change != nil {
+		a.Prevention = change(f)
+	}
+	if none := of.Entry.Prevention.None; a.Prevention == "" && none != "" {
+		a.Prevention = "none: " + none
+	}
+	return a
 }
 
 // always is the same for each finding.
@@ -112,12 +111,12 @@ func unlessItRuns(f Finding) Impact {
 // summary is one sentence about the fault.
 func (c *Case) summary() string {
 	f, d := c.Finding, c.Finding.Details
-	if c.Entry.Culprit != nil {
-		if text := c.Entry.Culprit(f); text != "" {
+	if culprit := c.Entry.Symptom.Culprit; culprit != nil {
+		if text := culprit(f); text != "" {
 			return text
 		}
 	}
-	text, more := c.Entry.Fact(f), ""
+	text, more := c.Entry.Symptom.Fact(f), ""
 	way, repaired := c.Entry.Ways[d.Repair]
 	switch {
 	case repaired:

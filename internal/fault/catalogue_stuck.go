@@ -120,42 +120,41 @@ func (f *Finding) Explains(stays *Finding) bool {
 	return !f.AsksWhy() && f.Volume == stays.Volume
 }
 
-func stuckTermination() Entry {
-	lines := commands((*Case).recoverPod, (*Case).showWaiting, (*Case).listPlace)
-	remedy := Remedy{Commands: lines, Next: func(f Finding) string { return wayOf(f).next }, NoPlan: func(f Finding) string { return wayOf(f).noPlan }}
-	at := map[Place]Remedy{}
-	for _, place := range []Place{PlaceVolume, PlaceSubPath, PlaceInsideVolume, PlacePodDirectory, PlaceUnknown} {
-		at[place] = remedy
-	}
-	return Entry{
-		Code:     StuckTermination,
-		Title:    "A pod that is being deleted cannot go, though no mount of it is broken",
-		Severity: Warning,
-		Repair:   "unmount what a workload has left inside a volume, if nothing uses it and nothing is lost; all else is named, with the steps",
-		Chinese: Translation{
-			Title:  "正在删除的 Pod 无法消失，虽然它的挂载都没有损坏",
-			Repair: "工作负载留在卷内的挂载，如果没有被使用、卸载也不会丢失任何东西，就卸载它；其余的只指明原因和步骤",
-		},
+var stuckTermination = Entry{
+	Code:     StuckTermination,
+	Title:    "A pod that is being deleted cannot go, though no mount of it is broken",
+	Severity: Warning,
+	Repair:   "unmount what a workload has left inside a volume, if nothing uses it and nothing is lost; all else is named, with the steps",
+	Chinese: Translation{
+		Title:  "正在删除的 Pod 无法消失，虽然它的挂载都没有损坏",
+		Repair: "工作负载留在卷内的挂载，如果没有被使用、卸载也不会丢失任何东西，就卸载它；其余的只指明原因和步骤",
+	},
 
-		Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksNothing,
-		Searches:  []Search{SearchVolumes, SearchLeaving},
-		Operation: "volume-rebind-recover",
-		Actions:   []ActionKind{Unmount},
-		Alerts:    []string{"PodCannotGo"},
+	Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksNothing,
+	Searches:  []Search{SearchVolumes, SearchLeaving},
+	Operation: "volume-rebind-recover",
+	Actions:   []ActionKind{Unmount},
+	Alerts:    []string{"PodCannotGo"},
 
+	Symptom: Symptom{
 		Impact: always(ImpactTerminating),
 		Fact:   func(f Finding) string { return wayOf(f).fact(f) },
 		BySpec: bySpec,
-		Ways: map[ActionKind]Way{
-			Unmount: {whyUnmount(""), always("unmount this one mount, which nothing uses; its file system stays mounted elsewhere")},
-		},
-		At:     at,
-		NoPlan: "nothing: a person has to decide", Next: "look at the evidence, and create another Diagnosis once that is solved",
-		Prevent:     preventStuck,
-		Unprevented: "no change of the pod can: the kubelet, a driver or a disk has failed, and the pod waits for it",
+	},
+	Ways: map[ActionKind]Way{
+		Unmount: {whyUnmount(""), always("unmount this one mount, which nothing uses; its file system stays mounted elsewhere")},
+	},
+	At: remedyAt(Remedy{
+		Commands: commands((*Case).recoverPod, (*Case).showWaiting, (*Case).listPlace),
+		Next:     func(f Finding) string { return wayOf(f).next }, NoPlan: func(f Finding) string { return wayOf(f).noPlan },
+	}, PlaceVolume, PlaceSubPath, PlaceInsideVolume, PlacePodDirectory, PlaceUnknown),
+	NoPlan: "nothing: a person has to decide", Next: "look at the evidence, and create another Diagnosis once that is solved",
+	Prevention: Prevention{
+		Change: preventStuck,
+		None:   "no change of the pod can: the kubelet, a driver or a disk has failed, and the pod waits for it",
+	},
 
-		Without: []string{"Culprit", "Loss"},
-	}
+	Without: []string{"Symptom.Culprit", "Loss"},
 }
 
 // showWaiting shows where a process waits that keeps a pod from going.

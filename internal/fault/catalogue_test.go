@@ -40,7 +40,7 @@ func problemsOf(e Entry) (problems []string) {
 		}
 	}
 	for _, name := range e.Without {
-		if field := reflect.ValueOf(e).FieldByName(name); !field.IsValid() || !field.IsZero() {
+		if field := fieldAt(reflect.ValueOf(e), name); !field.IsValid() || !field.IsZero() {
 			problems = append(problems, name+" is in Without, and is set or no field")
 		}
 	}
@@ -73,6 +73,16 @@ func problemsOf(e Entry) (problems []string) {
 	return problems
 }
 
+// fieldAt is the field of a struct with that path, such as Prevention.None.
+func fieldAt(v reflect.Value, path string) reflect.Value {
+	for name := range strings.SplitSeq(path, ".") {
+		if v = v.FieldByName(name); !v.IsValid() {
+			break
+		}
+	}
+	return v
+}
+
 // unset lists the fields of a struct that have no value.
 func unset(v reflect.Value, path string) (names []string) {
 	for i := range v.NumField() {
@@ -91,14 +101,13 @@ func unset(v reflect.Value, path string) (names []string) {
 func TestForgottenFieldIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, e := range Known() {
-		for i := range reflect.TypeFor[Entry]().NumField() {
-			name := reflect.TypeFor[Entry]().Field(i).Name
+		for _, name := range unset(reflect.ValueOf(Entry{}), "") {
 			if name == "Without" {
 				continue
 			}
 			forgotten := e
 			forgotten.Without = slices.DeleteFunc(slices.Clone(e.Without), func(n string) bool { return n == name })
-			reflect.ValueOf(&forgotten).Elem().Field(i).SetZero()
+			fieldAt(reflect.ValueOf(&forgotten).Elem(), name).SetZero()
 			if !slices.ContainsFunc(problemsOf(forgotten), func(p string) bool { return strings.Contains(p, "set "+name) }) {
 				t.Errorf("%s without %s: nothing names the field", e.Code, name)
 			}

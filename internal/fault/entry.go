@@ -124,13 +124,7 @@ type Entry struct {
 	// Alerts are the names of the rules for Prometheus that count the fault.
 	Alerts []string
 
-	// Impact says when a finding hurts. A finding that keeps its pod from going has the impact ImpactTerminating.
-	Impact func(Finding) Impact
-	// Fact is the first part of the summary of a finding. Culprit is the whole summary of one that names the process behind
-	// it, and empty for the others.
-	Fact, Culprit func(Finding) string
-	// BySpec reports whether only the spec of its pod shows a finding at a mount, on the node whose kubelet has that root.
-	BySpec func(at Mount, root string) bool
+	Symptom Symptom
 	// Ways are the actions that may repair a finding without loss.
 	Ways map[ActionKind]Way
 	// At has the remedies for a person at each place where the fault is found, and at an unknown place.
@@ -139,12 +133,27 @@ type Entry struct {
 	Loss string
 	// NoPlan says why kubediag makes no repair of a finding, and Next is the next step of a person then.
 	NoPlan, Next string
-	// Prevent is the change that makes a finding impossible; empty: there is none. Unprevented says why there is none.
-	Prevent     func(Finding) string
-	Unprevented string
+	Prevention   Prevention
 
-	// Without names the fields that the fault has none of. A field that is neither set nor named was forgotten.
+	// Without names the fields that the fault has none of, such as Symptom.Culprit. A field that is neither set nor named was forgotten.
 	Without []string
+}
+
+// Symptom says how a fault shows.
+type Symptom struct {
+	// Impact says when a finding hurts. A finding that keeps its pod from going has the impact ImpactTerminating.
+	Impact func(Finding) Impact
+	// Fact is the first part of the summary of a finding. Culprit is the whole summary of one that names the process behind
+	// it, and empty for the others.
+	Fact, Culprit func(Finding) string
+	// BySpec reports whether only the spec of its pod shows a finding at a mount, on the node whose kubelet has that root.
+	BySpec func(at Mount, root string) bool
+}
+
+// Prevention is the change that makes a finding impossible; empty: there is none. None says why there is none.
+type Prevention struct {
+	Change func(Finding) string
+	None   string
 }
 
 // bySpec is of faults that only the spec of a pod shows: a source that a container cannot get, a pod that no source knows.
@@ -193,9 +202,9 @@ func (c Catalogue) Entry(code Code) Entry {
 		return e
 	}
 	return Entry{
-		Code: code, Title: string(code), Impact: always(ImpactNow), Fact: always("this version of kubediag does not know the fault"),
-		BySpec: bySpec,
-		NoPlan: "nothing: this version of kubediag does not know the fault",
+		Code: code, Title: string(code),
+		Symptom: Symptom{Impact: always(ImpactNow), Fact: always("this version of kubediag does not know the fault"), BySpec: bySpec},
+		NoPlan:  "nothing: this version of kubediag does not know the fault",
 	}
 }
 

@@ -149,8 +149,3 @@ func (m Mount) Same(o Mount) bool {
 	}
 	return m.MountInfoID == o.MountInfoID && m.ParentID == o.ParentID && m.Device == o.Device && m.Root == o.Root && m.Point == o.Point
 }
-
-// atPlaceOf reports whether both are at one path of one namespace, or of an unknown namespace.
-func (m Mount) atPlaceOf(o Mount) bool {
-	return m.Point == o.Point && (m.Namespace == o.Namespace || m.Namespace == 0 || o.Namespace == 0)
-}

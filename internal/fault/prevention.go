@@ -8,19 +8,6 @@ import (
 	"fmt"
 )
 
-// prevention is the change that makes the fault impossible, written out for the finding, or why there is none.
-func (c *Case) prevention() string {
-	if c.Entry.Prevent != nil {
-		if change := c.Entry.Prevent(c.Finding); change != "" {
-			return change
-		}
-	}
-	if c.Entry.Unprevented == "" {
-		return ""
-	}
-	return "none: " + c.Entry.Unprevented
-}
-
 // workloadText names the object whose template has the spec of the pod.
 func workloadText(f Finding) string {
 	switch {

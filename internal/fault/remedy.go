@@ -32,6 +32,25 @@ type Remedy struct {
 
 func commands(list ...func(*Case) []Command) []func(*Case) []Command { return list }
 
+// shows are commands that need no fact about the finding.
+func shows(list ...Command) func(*Case) []Command { return func(*Case) []Command { return list } }
+
+// remedyAt is the same remedy at each of these places.
+func remedyAt(remedy Remedy, places ...Place) map[Place]Remedy {
+	all := map[Place]Remedy{}
+	for _, place := range places {
+		all[place] = remedy
+	}
+	return all
+}
+
+var (
+	// ofHolder is the remedy against the holder of a device or of a file system.
+	ofHolder = Remedy{Commands: commands((*Case).releaseDevice, (*Case).showHolders)}
+	// ofSpec is that of a fault that the pod's spec, or the node, has to be changed for.
+	ofSpec = Remedy{Commands: commands((*Case).showPod)}
+)
+
 // atVolumes are the remedies of a volume that is broken as a whole. A driver mounts its volume again for a new pod. A mount
 // of the node or of a workload stays as it is. next is for the latter, and ofCopy for a copy in a container.
 func atVolumes(mounted, other []func(*Case) []Command, next, ofCopy func(Finding) string) map[Place]Remedy {
@@ -49,11 +68,9 @@ func deadAtVolumes() map[Place]Remedy {
 }
 
 // showErrors shows the errors that the kernel has met.
-func (*Case) showErrors() []Command {
-	return []Command{{
-		"shows errors of file systems, disks and servers in the kernel's log", "dmesg --level=emerg,alert,crit,err,warn", EffectNone,
-	}}
-}
+var showErrors = shows(Command{
+	"shows errors of file systems, disks and servers in the kernel's log", "dmesg --level=emerg,alert,crit,err,warn", EffectNone,
+})
 
 // remedy is that of the place of the finding.
 func (c *Case) remedy() Remedy { return c.Entry.At[c.Finding.Details.Place] }

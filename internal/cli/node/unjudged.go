@@ -18,7 +18,7 @@ func (r *scanReport) whyUnjudged(f *scanFault, hadSpecs bool) string {
 		return "the scan was interrupted"
 	case f.Pod.UID != "" && entry.Scope != fault.ScopeDevice && !slices.Contains(l.directories, f.Pod.UID):
 		return "" // the kubelet has nothing of the pod here any more
-	case hadSpecs && r.specs.PodByUID(f.Pod.UID) == nil && entry.BySpec(fault.Mount{Point: f.Mount.Point, Root: f.Mount.Root}, l.KubeletRoot):
+	case hadSpecs && r.specs.PodByUID(f.Pod.UID) == nil && entry.Symptom.BySpec(fault.Mount{Point: f.Mount.Point, Root: f.Mount.Root}, l.KubeletRoot):
 		return "the scan that found it had the spec of its pod, and this one has not"
 	}
 	for _, u := range l.Unproven {
