@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
@@ -188,9 +189,19 @@ func (i *Inspector) abort(ctx context.Context, found mountns.Mount) (fault.Appli
 		return fault.Applied{}, err
 	}
 	defer func() { _ = control.Close() }() // nothing is kept in it
-	done, err := i.abortWhenIdle(ctx, control, found, func(check func() error) error {
-		return abortConnection(ctx, control, found, check)
-	})
+	silence := cmp.Or(i.Silence, defaultSilence)
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < silence {
+		return fault.Applied{}, fmt.Errorf("%w: a connection must be silent for %s before it is aborted, and only %s are left for that", ErrRefused,
+			silence, time.Until(end).Round(100*time.Millisecond))
+	}
+	monitor, stop := i.watchConnection(ctx, control, found, silence)
+	defer stop()
+	done, err := monitor.waitSilent(ctx)
+	if err == nil && !done.Already {
+		if err = abortConnection(ctx, control, found, monitor.checkLastTime); err == nil {
+			done.Message = fmt.Sprintf("aborted FUSE connection %d: %s", found.Minor, monitor)
+		}
+	}
 	if errors.Is(err, fuse.ErrNoConnection) {
 		return fault.AlreadySo(fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", found.Minor)), nil
 	}

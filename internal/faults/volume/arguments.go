@@ -21,26 +21,6 @@ var CommandLinesJob = subprocess.Job{Name: "process-arguments", Run: runCommandL
 // commandLinesDeadline is how long the arguments of processes may take to read.
 const commandLinesDeadline = time.Second
 
-// commandLines reads the command lines of processes, in a process that can be lost: they lie in the memory of those,
-// which may be a file of a file system that hangs.
-func (i *Inspector) commandLines(ctx context.Context, pids []int) map[int][]byte {
-	texts := map[int][]byte{}
-	for _, pid := range pids {
-		each := func(text json.RawMessage) error {
-			var read []byte
-			err := json.Unmarshal(text, &read)
-			texts[pid] = read
-			return err
-		}
-		process := strconv.Itoa(pid)
-		_ = i.questionRunner.Run(ctx, subprocess.Options{ // what could not be read is for people alone
-			Job: CommandLinesJob.Name, Input: pid, Deadline: commandLinesDeadline, Each: each,
-			Owner: "arguments", Waits: []string{"arguments of process " + process},
-		})
-	}
-	return texts
-}
-
 // runCommandLines is the job.
 func runCommandLines(_ context.Context, in []byte, emit func(v any) error) error {
 	var pid int

@@ -6,6 +6,7 @@ package volume
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
 // daemons are the processes that serve FUSE connections, by the number of the connection.
@@ -68,7 +70,7 @@ func (c *daemonCache) get(ctx context.Context, mounts []brokenMount) (daemons, e
 func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 	var broken []brokenMount
 	for _, v := range volumes {
-		if hasDaemon(v) {
+		if v.Verdict.Code != "" && (v.Evidence.Mount.Major == 0 || v.Evidence.Staging != nil && v.Evidence.Staging.Mount.Major == 0) { // a process may serve it
 			broken = append(broken, brokenMount{deviceOf(v.Evidence.Mount.Mount), v.Evidence.Mount.Unique, v.Evidence.Answer.State})
 			if minor, ok := stagedConnection(v); ok {
 				broken = append(broken, brokenMount{device{0, minor}, v.Evidence.Staging.Mount.Unique, v.Evidence.StagingAnswer.State})
@@ -88,21 +90,16 @@ func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 			continue
 		}
 		if health.Evidence.Mount.Major == 0 && strings.HasPrefix(health.Evidence.Mount.FSType, "fuse") {
-			health.Surroundings.DaemonNotes, health.Surroundings.Daemon = found.describeServers(health.Evidence.Mount.Minor), found.firstServer(health.Evidence.Mount.Minor)
+			health.Surroundings.DaemonNotes, health.Surroundings.Daemon = found.describeServers(health.Evidence.Mount.Minor)
 		}
 		if minor, ok := stagedConnection(health); ok {
 			if _, known := over[minor]; !known {
-				over[minor] = describeNonempty(found.servers[minor], func(pids []int) map[int][]byte { return i.commandLines(ctx, pids) })
+				over[minor] = i.describeNonempty(ctx, found.servers[minor])
 			}
 			health.Surroundings.DaemonNotes = append(health.Surroundings.DaemonNotes, over[minor]...)
 		}
 	}
 	return ctx.Err()
-}
-
-// hasDaemon reports whether a broken volume, or what is staged of it, may be served by a process.
-func hasDaemon(v *Health) bool {
-	return v.Verdict.Code != "" && (v.Evidence.Mount.Major == 0 || v.Evidence.Staging != nil && v.Evidence.Staging.Mount.Major == 0)
 }
 
 // stagedConnection returns the connection of a staged mount that is alive and another than the volume's.
@@ -114,51 +111,36 @@ func stagedConnection(v *Health) (minor uint32, ok bool) {
 	return m.Minor, m.Major == 0 && m.Minor != v.Evidence.Mount.Minor && v.Evidence.StagingAnswer.State == probe.Alive
 }
 
-// describeServers says which processes serve a connection. It says that the daemon has ended only if no process could
-// be missed.
-func (d daemons) describeServers(minor uint32) []string {
+// serverStates are those in which a process does nothing, by the letter in its status, and the end of a sentence about it.
+var serverStates = map[byte]struct {
+	state fault.ProcessState
+	text  string
+}{
+	'T': {fault.ProcessStopped, ", which is stopped"}, 't': {fault.ProcessStopped, ", which is stopped"},
+	'D': {fault.ProcessBlocked, ", which is in an uninterruptible wait"}, 'Z': {fault.ProcessEnded, ", which is a zombie"},
+}
+
+// describeServers says which processes serve a connection, and which of them is the first; nil: none was found. It says that the daemon has ended only
+// if no process could be missed.
+func (d daemons) describeServers(minor uint32) (notes []string, first *fault.Process) {
 	servers := d.servers[minor]
 	switch {
 	case len(servers) == 0 && d.unseenReason == "":
-		return []string{fmt.Sprintf("no process serves FUSE connection %d: its daemon has ended", minor)}
+		return []string{fmt.Sprintf("no process serves FUSE connection %d: its daemon has ended", minor)}, nil
 	case len(servers) == 0:
-		return []string{fmt.Sprintf("it is not known which process serves FUSE connection %d, or whether one does: %s", minor, d.unseenReason)}
+		return []string{fmt.Sprintf("it is not known which process serves FUSE connection %d, or whether one does: %s", minor, d.unseenReason)}, nil
 	}
-	var all []string
 	for _, s := range servers {
-		text := fmt.Sprintf("FUSE connection %d is served by process %d (%s)", minor, s.PID, s.Command)
-		switch s.State {
-		case 'T', 't':
-			text += ", which is stopped"
-		case 'D':
-			text += ", which is in an uninterruptible wait"
-		case 'Z':
-			text += ", which is a zombie"
+		in := serverStates[s.State]
+		notes = append(notes, fmt.Sprintf("FUSE connection %d is served by process %d (%s)%s", minor, s.PID, s.Command, in.text))
+		if first == nil {
+			first = &fault.Process{PID: s.PID, Command: s.Command, State: in.state}
 		}
-		all = append(all, text)
 	}
 	if len(servers) == fuse.MaxServers {
-		all = append(all, fmt.Sprintf("more than these %d processes may serve it", len(servers)))
+		notes = append(notes, fmt.Sprintf("more than these %d processes may serve it", len(servers)))
 	}
-	return all
-}
-
-// firstServer is the first of the processes that serve a connection; nil: none was found.
-func (d daemons) firstServer(minor uint32) *fault.Process {
-	servers := d.servers[minor]
-	if len(servers) == 0 {
-		return nil
-	}
-	p := fault.Process{PID: servers[0].PID, Command: servers[0].Command}
-	switch servers[0].State {
-	case 'T', 't':
-		p.State = fault.ProcessStopped
-	case 'D':
-		p.State = fault.ProcessBlocked
-	case 'Z':
-		p.State = fault.ProcessEnded
-	}
-	return &p
+	return notes, first
 }
 
 // maxServers bounds of how many processes that serve one connection the arguments are read.
@@ -166,16 +148,17 @@ const maxServers = 8
 
 // describeNonempty says which daemons were started with an option that has them mount over a directory with something
 // in it: that hides the data that containers have written there while the volume was not mounted. A command line is
-// text of its process, and decides nothing.
-func describeNonempty(servers []fuse.Server, arguments func(pids []int) map[int][]byte) []string {
+// text of its process, and decides nothing. It is read in a process that can be lost: it lies in the memory of the daemon,
+// which may be a file of a file system that hangs.
+func (i *Inspector) describeNonempty(ctx context.Context, servers []fuse.Server) []string {
 	var all []string
-	var pids []int
 	for _, s := range servers[:min(len(servers), maxServers)] {
-		pids = append(pids, s.PID)
-	}
-	texts := arguments(pids)
-	for _, s := range servers {
-		for arg := range bytes.SplitSeq(texts[s.PID], []byte{0}) {
+		var arguments []byte
+		_ = i.questionRunner.Run(ctx, subprocess.Options{ // what could not be read is for people alone
+			Job: CommandLinesJob.Name, Input: s.PID, Deadline: commandLinesDeadline, Each: func(text json.RawMessage) error { return json.Unmarshal(text, &arguments) },
+			Owner: "arguments", Waits: []string{fmt.Sprintf("arguments of process %d", s.PID)},
+		})
+		for arg := range bytes.SplitSeq(arguments, []byte{0}) {
 			if slices.Contains(strings.FieldsFunc(string(arg), func(r rune) bool { return r == ',' || r == '=' }), "nonempty") {
 				all = append(all, fmt.Sprintf("process %d (%s) serves the staging path with the option \"nonempty\": it mounts over what is in the "+
 					"directory already, and so hides that data was written to the node's own disk", s.PID, s.Command))

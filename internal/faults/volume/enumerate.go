@@ -16,7 +16,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -30,17 +29,6 @@ type enumerator struct {
 	pods     kubelet.PodCache           // nil if pods are not known
 	podNames map[string]kubelet.PodName // by UID, for people; empty if all pods are known
 	disks    *diskUse                   // nil until the first volume on a disk
-}
-
-func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s mountstate.Scope, seen *mountstate.Survey) *enumerator {
-	e := &enumerator{host: h, scope: s, seen: seen, pods: pods}
-	for point := range h.visibleMounts {
-		if place, ok := h.node.ParseVolume(point); ok && e.podByUID(place.PodUID) == nil {
-			e.podNames, _ = h.node.PodNames(ctx) // for people alone
-			break
-		}
-	}
-	return e
 }
 
 // podByUID is the pod as it is known; nil if it is not.
@@ -93,11 +81,19 @@ func (e *enumerator) eachPlace(ctx context.Context, fn func(place kubelet.Volume
 
 // enumerate lists the volumes that are mounted, those that the kubelet keeps first.
 func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
+	for point := range e.host.visibleMounts {
+		if place, ok := e.host.node.ParseVolume(point); ok && e.podByUID(place.PodUID) == nil {
+			e.podNames, _ = e.host.node.PodNames(ctx) // for people alone
+			break
+		}
+	}
 	var volumes []*Volume
 	err := e.host.node.Do(ctx, func() error {
 		for point, m := range e.host.visibleMounts {
 			place, ok := e.host.node.ParseVolume(point)
-			if ok && e.scope.Includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType) || hasLostName(place, m)) {
+			// A directory that another program keeps, was bound there, and was deleted since, hurts the pod on every file system.
+			lostName := m.Deleted() && !kubelet.FillsItself(place.Plugin)
+			if ok && e.scope.Includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType) || lostName) {
 				volumes = append(volumes, e.volumeAt(place, e.host.withNamespace(m)))
 			}
 		}
@@ -116,12 +112,6 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	}
 	hostPaths, err := e.listHostPaths(ctx)
 	return slices.Concat(volumes, linked, hostPaths), err
-}
-
-// hasLostName reports whether a directory that another program keeps was bound there, and was deleted since: that hurts the pod on
-// every file system.
-func hasLostName(place kubelet.Volume, m mountinfo.Mount) bool {
-	return m.Deleted() && !kubelet.FillsItself(place.Plugin)
 }
 
 // listBinds lists the subPath binds on FUSE of pods that are being deleted whose volume is not mounted any more. Each other bind is found with

@@ -26,7 +26,25 @@ func (v *Health) Findings() []fault.Finding {
 		all = append(all, own)
 	}
 	for _, c := range v.Copies {
-		all = append(all, c.copyFinding())
+		where := "the kubelet's subPath bind"
+		if !c.origin.onHost {
+			where = "mount namespace " + c.Mount.Namespace.String()
+		}
+		planned, finding := c.replaceCopy(PlanOptions{}), c.finding()
+		finding.Details = v.faultDetails(finding.Details.Place, planned)
+		if c.Holder.Pod.UID != v.Evidence.Pod.UID {
+			finding.Details.Workload, finding.Details.PodState = fault.Workload{}, ""
+			finding.Details.SpecVolume, finding.Details.KeepsPod = "", false // of the volume's pod
+		}
+		finding.Evidence = append(finding.Evidence, c.Verdict.Reasons...)
+		finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", v.Evidence.Name,
+			describePod(v.Evidence.Pod), where, deviceOf(c.Mount.Mount), c.Mount.Root, c.Mount.Point))
+		if planned.refusal.Reason == "" {
+			finding.Evidence = append(finding.Evidence, "its correct source is known: "+c.Decision.Reason)
+		} else {
+			finding.Evidence = append(finding.Evidence, "it is left alone: "+planned.refusal.Text)
+		}
+		all = append(all, finding)
 	}
 	return all
 }
@@ -163,27 +181,4 @@ func describePod(pod fault.Pod) string {
 		return pod.UID
 	}
 	return pod.Namespace + "/" + pod.Name
-}
-
-// copyFinding describes a copy.
-func (c *Copy) copyFinding() fault.Finding {
-	where := "the kubelet's subPath bind"
-	if !c.origin.onHost {
-		where = "mount namespace " + c.Mount.Namespace.String()
-	}
-	planned, finding := c.replaceCopy(PlanOptions{}), c.finding()
-	finding.Details = c.volume.faultDetails(finding.Details.Place, planned)
-	if c.Holder.Pod.UID != c.volume.Evidence.Pod.UID {
-		finding.Details.Workload, finding.Details.PodState = fault.Workload{}, ""
-		finding.Details.SpecVolume, finding.Details.KeepsPod = "", false // of the volume's pod
-	}
-	finding.Evidence = append(finding.Evidence, c.Verdict.Reasons...)
-	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Evidence.Name,
-		describePod(c.volume.Evidence.Pod), where, deviceOf(c.Mount.Mount), c.Mount.Root, c.Mount.Point))
-	if planned.refusal.Reason == "" {
-		finding.Evidence = append(finding.Evidence, "its correct source is known: "+c.Decision.Reason)
-	} else {
-		finding.Evidence = append(finding.Evidence, "it is left alone: "+planned.refusal.Text)
-	}
-	return finding
 }

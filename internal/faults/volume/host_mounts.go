@@ -97,17 +97,6 @@ func (h *hostMounts) mountStack(m mountinfo.Mount) []mountinfo.Mount {
 	return stack
 }
 
-// coveredDir returns the directory that the lowest of the mounts at the point of m covers, and the device it is on.
-func (h *hostMounts) coveredDir(m mountinfo.Mount) (disk device, dir string, ok bool) {
-	lowest := h.mountStack(m)[0]
-	on, ok := h.table.ByID(lowest.Parent)
-	if !ok || deviceOf(on) == deviceOf(lowest) {
-		return device{}, "", false
-	}
-	below, ok := mountinfo.Below(on.Point, lowest.Point)
-	return deviceOf(on), path.Join(unmarkedRoot(on), below), ok
-}
-
 // maxFollowed bounds the symbolic links that are followed in one path.
 const maxFollowed = 40
 
@@ -171,7 +160,12 @@ func (h *hostMounts) locateInStaged(volume *Volume, staged mountns.Mount, point 
 			volume.Point)}
 	}
 	root, stagedRoot := unmarkedRoot(volume.Mount.Mount), unmarkedRoot(staged.Mount)
-	disk, dir, covers := h.coveredDir(staged.Mount)
+	// The directory that the lowest of the mounts at the staging path covers, and the device it is on.
+	lowest := h.mountStack(staged.Mount)[0]
+	on, covers := h.table.ByID(lowest.Parent)
+	way, leads := mountinfo.Below(on.Point, lowest.Point)
+	disk, dir := deviceOf(on), path.Join(unmarkedRoot(on), way)
+	covers = covers && leads && disk != deviceOf(lowest)
 	if covers && deviceOf(volume.Mount.Mount) == disk {
 		if below, ok := mountinfo.Below(dir, root); ok {
 			return Location{Known: true, Below: below, OnNodeDisk: true, Major: disk.major, Minor: disk.minor, Covered: path.Join(dir, below)}

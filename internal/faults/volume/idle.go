@@ -42,13 +42,11 @@ type idleMonitor struct {
 	becameFewer                      string // how, the last time; empty if they never did
 }
 
-// abortWhenIdle has a process ask the mount, waits for as long as the connection must have been silent, and calls act
-// if it was. act must call check directly before it acts. An error means that the connection must not be aborted.
-func (i *Inspector) abortWhenIdle(ctx context.Context, control *fuse.Control, found mountns.Mount,
-	act func(check func() error) error) (fault.Applied, error) {
-	monitor := &idleMonitor{
-		requiredSilence: cmp.Or(i.Silence, defaultSilence), startTime: time.Now(), questionWaits: make(chan struct{},
-			1), answerChannel: make(chan probe.Answer, 1),
+// watchConnection has a process ask the root of the mount once, and wait for longer than its connection must have been silent. The caller calls stop when
+// it has done with the monitor.
+func (i *Inspector) watchConnection(ctx context.Context, control *fuse.Control, found mountns.Mount, silence time.Duration) (monitor *idleMonitor, stop func()) {
+	monitor = &idleMonitor{
+		requiredSilence: silence, startTime: time.Now(), questionWaits: make(chan struct{}, 1), answerChannel: make(chan probe.Answer, 1),
 		waitingRequests: func() (int, error) {
 			c, err := control.Connection(found.Minor)
 			if c.Dead {
@@ -57,42 +55,26 @@ func (i *Inspector) abortWhenIdle(ctx context.Context, control *fuse.Control, fo
 			return c.Waiting, err
 		},
 	}
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < monitor.requiredSilence {
-		return fault.Applied{}, fmt.Errorf("%w: a connection must be silent for %s before it is aborted, and only %s are left for that", ErrRefused,
-			monitor.requiredSilence, time.Until(end).Round(100*time.Millisecond))
-	}
-	asking, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		monitor.answerChannel <- i.askSeparately(asking, found, monitor)
-	}()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	if done, err := monitor.waitSilent(ctx); err != nil || done.Already {
-		return done, err
-	}
-	if err := act(monitor.checkLastTime); err != nil {
-		return fault.Applied{}, err
-	}
-	return fault.Applied{Message: fmt.Sprintf("aborted FUSE connection %d: %s", found.Minor, monitor)}, nil
-}
-
-// askSeparately asks the root of the mount once, and waits longer than the connection must have been silent.
-func (i *Inspector) askSeparately(ctx context.Context, found mountns.Mount, s *idleMonitor) probe.Answer {
-	prober := &probe.Prober{Deadline: s.requiredSilence + questionLead, Runner: &i.questionRunner, Overdue: func() {
+	prober := &probe.Prober{Deadline: silence + questionLead, Runner: &i.questionRunner, Overdue: func() {
 		select {
-		case s.questionWaits <- struct{}{}:
+		case monitor.questionWaits <- struct{}{}:
 		default: // one that is not received yet is enough
 		}
 	}}
-	answers, err := prober.Ask(ctx, []probe.Target{probeTarget("", found, "", false)})
-	if len(answers) != 1 {
-		return probe.Answer{State: probe.NotProbed, Evidence: []string{fmt.Sprint(err)}}
+	asking, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		answers, err := prober.Ask(asking, []probe.Target{probeTarget("", found, "", false)})
+		if len(answers) != 1 {
+			answers = []probe.Answer{{State: probe.NotProbed, Evidence: []string{fmt.Sprint(err)}}}
+		}
+		monitor.answerChannel <- answers[0]
+	}()
+	return monitor, func() {
+		cancel()
+		<-ended
 	}
-	return answers[0]
 }
 
 // waitSilent returns once the connection has been silent for long enough. The result is Already if it is dead by now.
@@ -103,8 +85,16 @@ func (m *idleMonitor) waitSilent(ctx context.Context) (done fault.Applied, err e
 		select {
 		case <-ctx.Done():
 			return fault.Applied{}, fmt.Errorf("wait whether the connection stays silent for %s: %w", m.requiredSilence, context.Cause(ctx))
-		case a := <-m.answerChannel:
-			return m.questionAnswered(a)
+		case answer := <-m.answerChannel: // the question waits no more
+			switch {
+			case answer.State == probe.Disconnected:
+				return fault.AlreadySo("was aborted already, or its daemon has ended: " + errorText(answer)), nil
+			case answer.State == probe.Hung && !m.waitingSince.IsZero():
+				return fault.Applied{}, m.notSilent(m.waitingSince, cmp.Or(m.becameFewer, "it answered, and another question waits"))
+			case answer.State == probe.Hung || answer.State == probe.NotProbed:
+				return fault.Applied{}, fmt.Errorf("%w: could not find out whether the connection is silent: %q", ErrRefused, answer.Evidence)
+			}
+			return fault.Applied{}, m.notSilent(time.Now(), "it answered: "+describeAnswer(answer))
 		case <-m.questionWaits:
 			m.questionAsked, m.waitingSince, m.counts = true, time.Time{}, 0
 			err = m.countRequests()
@@ -115,19 +105,6 @@ func (m *idleMonitor) waitSilent(ctx context.Context) (done fault.Applied, err e
 			return fault.Applied{}, err
 		}
 	}
-}
-
-// questionAnswered is for a question that waits no more.
-func (m *idleMonitor) questionAnswered(answer probe.Answer) (done fault.Applied, err error) {
-	switch {
-	case answer.State == probe.Disconnected:
-		return fault.AlreadySo("was aborted already, or its daemon has ended: " + errorText(answer)), nil
-	case answer.State == probe.Hung && !m.waitingSince.IsZero():
-		return fault.Applied{}, m.notSilent(m.waitingSince, cmp.Or(m.becameFewer, "it answered, and another question waits"))
-	case answer.State == probe.Hung || answer.State == probe.NotProbed:
-		return fault.Applied{}, fmt.Errorf("%w: could not find out whether the connection is silent: %q", ErrRefused, answer.Evidence)
-	}
-	return fault.Applied{}, m.notSilent(time.Now(), "it answered: "+describeAnswer(answer))
 }
 
 // countRequests counts the requests that wait, once a question does. They become fewer if one is answered, and if a
@@ -157,7 +134,7 @@ func fewer(before, now int) string {
 	return fmt.Sprintf("%d requests waited, and %d do now: one was answered, or its process was killed", before, now)
 }
 
-// checkLastTime counts for the last time.
+// checkLastTime counts for the last time, directly before the connection is aborted. After an error it must not be.
 func (m *idleMonitor) checkLastTime() error {
 	began := m.waitingSince
 	if err := m.countRequests(); err != nil {

@@ -167,16 +167,19 @@ func TestAnAbortThatThereIsNoTimeFor(t *testing.T) {
 // old file system, and with it the numbers of mount and connection, which are all that a kernel before 6.8 has.
 func TestAbortOfWhatHasGoneMeanwhile(t *testing.T) {
 	s := startStopped(t)
-	done, err := (&Inspector{Silence: 300 * time.Millisecond}).abortWhenIdle(t.Context(), s.control, s.mount, func(check func() error) error {
-		must(t, systest.UnmountPath(s.dir, true))
-		kerneltest.FUSE(t, s.dir)
-		if now := mountAtPoint(t, s.dir); now.Minor == s.mount.Minor {
-			t.Logf("the new connection has the number of the old, %d", now.Minor)
-		}
-		return abortConnection(t.Context(), s.control, s.mount, check)
-	})
-	if !errors.Is(err, ErrRefused) || done != (fault.Applied{}) {
-		t.Errorf("%+v, %v, want that it is refused", done, err)
+	monitor, stop := (&Inspector{}).watchConnection(t.Context(), s.control, s.mount, 300*time.Millisecond)
+	defer stop()
+	done, err := monitor.waitSilent(t.Context())
+	if err != nil || done != (fault.Applied{}) {
+		t.Fatalf("%+v, %v, want that it is silent", done, err)
+	}
+	must(t, systest.UnmountPath(s.dir, true))
+	kerneltest.FUSE(t, s.dir)
+	if now := mountAtPoint(t, s.dir); now.Minor == s.mount.Minor {
+		t.Logf("the new connection has the number of the old, %d", now.Minor)
+	}
+	if err = abortConnection(t.Context(), s.control, s.mount, monitor.checkLastTime); !errors.Is(err, ErrRefused) {
+		t.Errorf("%v, want that it is refused", err)
 	}
 	t.Log(err)
 	if _, err := os.Stat(filepath.Join(s.dir, "dir")); err != nil {

@@ -78,6 +78,13 @@ func TestLastCountBeforeAbort(t *testing.T) {
 	}
 }
 
+// answeredMonitor is one whose question was answered.
+func answeredMonitor(state probe.State, began time.Time) *idleMonitor {
+	m := &idleMonitor{requiredSilence: time.Hour, startTime: began, answerChannel: make(chan probe.Answer, 1)}
+	m.answerChannel <- probe.Answer{State: state}
+	return m
+}
+
 // TestAnswersWhileItIsWaited: only a connection that is dead anyway is not refused.
 func TestAnswersWhileItIsWaited(t *testing.T) {
 	t.Parallel()
@@ -85,16 +92,17 @@ func TestAnswersWhileItIsWaited(t *testing.T) {
 		probe.Alive: "it answered: ", probe.Stale: "it answered: ",
 		probe.Hung: "could not find out", probe.NotProbed: "could not find out",
 	} {
-		s := &idleMonitor{startTime: time.Now()}
-		if done, err := s.questionAnswered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
+		s := answeredMonitor(state, time.Now())
+		if done, err := s.waitSilent(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v, want %q", state, done, err, says)
 		}
 	}
-	s := &idleMonitor{startTime: time.Now().Add(-7 * time.Second), waitingSince: time.Now()}
-	if _, err := s.questionAnswered(probe.Answer{State: probe.Hung}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "after 7s") {
+	s := answeredMonitor(probe.Hung, time.Now().Add(-7*time.Second))
+	s.waitingSince = time.Now()
+	if _, err := s.waitSilent(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "after 7s") {
 		t.Errorf("another question waits since a while: %v", err)
 	}
-	if done, err := s.questionAnswered(probe.Answer{State: probe.Disconnected}); err != nil || !done.Already {
+	if done, err := answeredMonitor(probe.Disconnected, time.Now()).waitSilent(t.Context()); err != nil || !done.Already {
 		t.Errorf("dead: %+v, %v", done, err)
 	}
 }

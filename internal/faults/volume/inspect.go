@@ -108,7 +108,7 @@ func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspectio
 	}
 	n := &inspection{host: host}
 	n.seen.Coverage.Mounts = len(host.table.Mounts())
-	enumerator := newEnumerator(ctx, host, i.Pods, s, &n.seen)
+	enumerator := &enumerator{host: host, scope: s, seen: &n.seen, pods: i.Pods}
 	volumes, err := enumerator.enumerate(ctx)
 	if err != nil {
 		return nil, err

@@ -112,8 +112,12 @@ func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount, device
 		return brokenVerdict(fault.VolumeIOError, "the kernel has shut the file system down: what is remembered of it can be read, and all "+
 			"else is an I/O error until it is unmounted")
 	}
-	if v.Code == "" {
-		v.UnknownReason = cmp.Or(suspendedReason(device), lostReason(device), v.UnknownReason)
+	switch {
+	case v.Code != "":
+	case device.Suspended != "":
+		v.UnknownReason = fmt.Sprintf("its device %q is suspended: all that is not in memory waits until it is resumed (dmsetup info shows its name)", device.Suspended)
+	case device.Lost != "":
+		v.UnknownReason = "its device is lost (" + device.Lost + "): what is remembered of the file system can be read, and all else is an I/O error"
 	}
 	return v
 }

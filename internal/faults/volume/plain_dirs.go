@@ -11,7 +11,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
@@ -98,23 +97,11 @@ func (s *copySearch) takePlainDir(p *plainDir, m mountns.Mount) {
 	v := s.enumerator.volumeAt(p.place, mountns.Mount{})
 	v.PlainAt = fmt.Sprintf("container %q at %q", other.owner.Container, m.Point)
 	v.Staging, v.NoStagingReason = nil, fmt.Sprintf("nothing is mounted at %q, so there is no mount to replace", p.point)
-	health := &Health{Evidence: Evidence{Volume: *v}, Replacement: Replacement{NoSourceReason: v.NoStagingReason, WrittenToNodeDisk: namesIn(p.point)}}
+	dir, err := mountns.View{}.Lookup(p.point)
+	if err == nil {
+		err = mountns.View{}.NotHanging(p.point, dir) // of a mount that came meanwhile
+	}
+	health := &Health{Evidence: Evidence{Volume: *v}, Replacement: Replacement{NoSourceReason: v.NoStagingReason, WrittenToNodeDisk: namesIn(dir, err)}}
 	health.Verdict = Judge(health.Evidence)
 	s.volumes = append(s.volumes, health)
-}
-
-// namesIn are the names in a directory of a local file system, at most maxWrittenNames.
-func namesIn(dir string) []string {
-	fd, err := mountns.View{}.Lookup(dir)
-	if err == nil {
-		defer fd.Close()
-		err = mountns.View{}.NotHanging(dir, fd) // of a mount that came meanwhile
-	}
-	if err == nil {
-		var names []string
-		if names, _, err = sys.ListDir(fd, maxWrittenNames); err == nil {
-			return names[:min(len(names), maxWrittenNames)]
-		}
-	}
-	return []string{"(what it holds could not be listed: " + err.Error() + ")"}
 }

@@ -64,12 +64,26 @@ func (v *Health) replacementOf(m mountns.Mount, of fault.Key) plannedAction {
 	return c
 }
 
-// plannedActions goes through everything that is broken: the volume's own mount, the kubelet's binds, the containers'
-// copies.
+// plannedActions goes through everything that is broken: the connection of a volume that hangs, the volume's own mount, the kubelet's binds, the
+// containers' copies.
 func (v *Health) plannedActions(o PlanOptions) []plannedAction {
 	var all []plannedAction
 	if v.Verdict.Code == fault.HungMount && o.Abort {
-		all = append(all, v.abortVolume())
+		planned := v.actionOn(fault.Abort, v.Evidence.Mount, v.finding().Key())
+		planned.action.Safety = fmt.Sprintf("%s; the connection serves only device %s; it is aborted only after another %s without an answer; "+
+			"then all calls that wait for it fail, and each of its mounts is dead",
+			strings.Join(v.Verdict.Reasons, "; "), deviceOf(v.Evidence.Mount.Mount), defaultSilence)
+		planned.action.Loss = fmt.Sprintf("data in flight: writes that the daemon has not stored are lost, for this pod and "+
+			"the %d others that share the file system", v.Surroundings.SharedWithCount)
+		planned.stays = fmt.Sprintf("the connection of the mount at %q stays", v.Evidence.Mount.Point)
+		switch {
+		case v.Evidence.isNodes():
+			planned.refuse(fault.NodeMount, "it is not the kubelet's")
+		case v.Evidence.Mount.Major != 0 || !strings.HasPrefix(v.Evidence.Mount.FSType, "fuse"):
+			planned.refuse(fault.NotProven, "it is of type %q: only FUSE has a connection that can be aborted", v.Evidence.Mount.FSType)
+		}
+		planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.abort(ctx, v.Evidence.Mount) }
+		all = append(all, planned)
 	}
 	var copies []plannedAction
 	for _, c := range v.Copies {
@@ -130,7 +144,7 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 		return []plannedAction{planned}
 	}
 	planned := v.replacementOf(v.Evidence.Mount, v.finding().Key())
-	planned.action.Safety = v.safetyReason()
+	planned.action.Safety = v.Replacement.Source.safetyReason(strings.Join(v.Verdict.Reasons, "; "))
 	planned.stays = fmt.Sprintf("the mount of volume %q at %q stays", v.Evidence.Name, v.Evidence.Point)
 	going := v.goingReason()
 	switch {
@@ -201,15 +215,6 @@ func (v *Health) keepWrittenAdvice() string {
 		"mount that covers it", strings.Join(v.Replacement.WrittenToNodeDisk, ", "), v.Evidence.Point, v.Replacement.Source.Path, v.Evidence.stagedLocation().Covered)
 }
 
-// safetyReason says why the volume's mount can be replaced.
-func (v *Health) safetyReason() string {
-	if v.Replacement.Source == nil {
-		return ""
-	}
-	return fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel cannot do that, only an unused mount is replaced",
-		strings.Join(v.Verdict.Reasons, "; "), v.Replacement.Source.Path, v.Replacement.Source.Reason)
-}
-
 // replaceCopy is about a copy.
 func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	health := c.volume
@@ -233,30 +238,10 @@ func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	case len(health.Replacement.WrittenToNodeDisk) > 0:
 		choice.refuse(fault.HasData, "%s", health.keepWrittenAdvice())
 	default:
-		choice.action.Safety = fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel "+
-			"cannot do that, only an unused mount is replaced", c.Decision.Reason, c.Source.Path, c.Source.Reason)
+		choice.action.Safety = c.Source.safetyReason(c.Decision.Reason)
 	}
 	choice.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
 		return i.replace(ctx, replaceOrder{Owner: c.accountablePod(), ReadOnly: c.readOnly()}, c.Mount, c.Answer, c.Source)
 	}
 	return choice
-}
-
-// abortVolume is about the connection of a volume that hangs.
-func (v *Health) abortVolume() plannedAction {
-	planned := v.actionOn(fault.Abort, v.Evidence.Mount, v.finding().Key())
-	planned.action.Safety = fmt.Sprintf("%s; the connection serves only device %s; it is aborted only after another %s without an answer; "+
-		"then all calls that wait for it fail, and each of its mounts is dead",
-		strings.Join(v.Verdict.Reasons, "; "), deviceOf(v.Evidence.Mount.Mount), defaultSilence)
-	planned.action.Loss = fmt.Sprintf("data in flight: writes that the daemon has not stored are lost, for this pod and "+
-		"the %d others that share the file system", v.Surroundings.SharedWithCount)
-	planned.stays = fmt.Sprintf("the connection of the mount at %q stays", v.Evidence.Mount.Point)
-	switch {
-	case v.Evidence.isNodes():
-		planned.refuse(fault.NodeMount, "it is not the kubelet's")
-	case v.Evidence.Mount.Major != 0 || !strings.HasPrefix(v.Evidence.Mount.FSType, "fuse"):
-		planned.refuse(fault.NotProven, "it is of type %q: only FUSE has a connection that can be aborted", v.Evidence.Mount.FSType)
-	}
-	planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.abort(ctx, v.Evidence.Mount) }
-	return planned
 }

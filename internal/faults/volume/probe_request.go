@@ -47,7 +47,7 @@ type batchProber struct {
 	silent bool // a file system was, see Survey
 }
 
-// askAll asks all of it, at once if it is not more than one batch.
+// askAll asks all of it, at once if it is not more than one batch. It asks again what there was no time for, as long as that makes progress.
 func (p *batchProber) askAll(ctx context.Context, requests []probeRequest) error {
 	for len(requests) > 0 {
 		n, size := 0, 0
@@ -55,27 +55,23 @@ func (p *batchProber) askAll(ctx context.Context, requests []probeRequest) error
 			size += requests[n].pathBytes()
 			n++
 		}
-		if err := p.askBatch(ctx, requests[:n]); err != nil {
+		batch := requests[:n]
+		for pass := range maxPasses {
+			left, err := p.askOnce(ctx, batch)
+			if err != nil {
+				return err
+			}
+			if len(left) == 0 || len(left) == len(batch) && pass > 0 {
+				break
+			}
+			batch = left
+		}
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		requests = requests[n:]
 	}
 	return nil
-}
-
-// askBatch asks a batch, and again what was not asked, as long as that makes progress.
-func (p *batchProber) askBatch(ctx context.Context, requests []probeRequest) error {
-	for pass := range maxPasses {
-		left, err := p.askOnce(ctx, requests)
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 || len(left) == len(requests) && pass > 0 {
-			break
-		}
-		requests = left
-	}
-	return ctx.Err()
 }
 
 // askOnce returns those that were not asked.

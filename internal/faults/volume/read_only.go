@@ -18,22 +18,6 @@ import (
 // readOnlyTypes are file systems that nothing can write to.
 var readOnlyTypes = []string{"cramfs", "erofs", "iso9660", "romfs", "squashfs", "udf"}
 
-// suspendedReason says that requests to the device of a mount wait; empty: they do not.
-func suspendedReason(h blockdev.Health) string {
-	if h.Suspended == "" {
-		return ""
-	}
-	return fmt.Sprintf("its device %q is suspended: all that is not in memory waits until it is resumed (dmsetup info shows its name)", h.Suspended)
-}
-
-// lostReason says that a mount has no device that serves it; empty: it has, or needs none.
-func lostReason(h blockdev.Health) string {
-	if h.Lost == "" {
-		return ""
-	}
-	return "its device is lost (" + h.Lost + "): what is remembered of the file system can be read, and all else is an I/O error"
-}
-
 // noWritesReason says that the device of a mount does not take all writes; empty: it does.
 func noWritesReason(h blockdev.Health) string {
 	if h.NoWrites == "" {

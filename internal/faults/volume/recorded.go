@@ -87,7 +87,19 @@ func (r Recording) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 // healthOf is that of one volume and its copies.
 func (r RecordedVolume) healthOf(pod *corev1.Pod) *Health {
 	evidence := r.Evidence
-	evidence.spec = specOf(pod, evidence.Volume)
+	evidence.spec = podSpec{pod: pod}
+	switch {
+	case evidence.Plugin != HostPathPlugin:
+		if evidence.Link != "" {
+			evidence.spec.hostPath = linkedPath(evidence.Point)
+		}
+	case pod != nil:
+		for _, spec := range pod.Spec.Volumes {
+			if spec.Name == evidence.Name {
+				evidence.spec.hostPath = spec.HostPath
+			}
+		}
+	}
 	if at := r.Location; evidence.Staging != nil && at != nil {
 		staging := *evidence.Staging
 		staging.location = *at
@@ -106,23 +118,6 @@ func (r RecordedVolume) healthOf(pod *corev1.Pod) *Health {
 		}
 	}
 	return health
-}
-
-// specOf is what the spec of a pod says about a volume.
-func specOf(pod *corev1.Pod, v Volume) podSpec {
-	spec := podSpec{pod: pod}
-	if v.Link != "" && v.Plugin != HostPathPlugin {
-		spec.hostPath = linkedPath(v.Point)
-	}
-	if pod == nil || v.Plugin != HostPathPlugin {
-		return spec
-	}
-	for _, of := range pod.Spec.Volumes {
-		if of.Name == v.Name {
-			spec.hostPath = of.HostPath
-		}
-	}
-	return spec
 }
 
 // MountNamespaces are the numbers of the mount namespaces with a copy, each with a process in it; 0: none is known.

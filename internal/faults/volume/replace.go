@@ -121,7 +121,16 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
 	if order.Remove {
-		return order.report(order.MountNamespace.Do(func() error { return order.unmount(ctx) }), log, emit)
+		err := order.MountNamespace.Do(func() error {
+			for tries := 1; ; tries++ {
+				err := mount.Unmount(ctx, order.Target, mount.Options{Check: order.checkTarget})
+				if !errors.Is(err, mount.ErrBusy) || tries == busyTries {
+					return err
+				}
+				time.Sleep(busyPause)
+			}
+		})
+		return order.report(err, log, emit)
 	}
 	tree, err := order.cloneSource()
 	if err != nil {
@@ -146,34 +155,19 @@ const (
 	busyPause = 100 * time.Millisecond
 )
 
-// unmount unmounts the target, once nothing uses it.
-func (o replaceOrder) unmount(ctx context.Context) error {
-	for tries := 1; ; tries++ {
-		err := mount.Unmount(ctx, o.Target, mount.Options{Check: o.checkTarget})
-		if !errors.Is(err, mount.ErrBusy) || tries == busyTries {
-			return err
-		}
-		time.Sleep(busyPause)
-	}
-}
-
 // report emits how an order went.
 func (o replaceOrder) report(err error, log *calls.Log, emit func(v any) error) error {
 	if nothingTouched(err) {
-		return emit(replaceResult{Refused: err.Error() + o.remedyFor(err), Busy: o.Remove && errors.Is(err, mount.ErrBusy), Calls: log.All()})
+		result := replaceResult{Refused: err.Error(), Busy: o.Remove && errors.Is(err, mount.ErrBusy), Calls: log.All()}
+		if !o.MountNamespace.Same(o.KubeletNamespace) && (errors.Is(err, mount.ErrBusy) || errors.Is(err, sys.EINVAL)) {
+			result.Refused += "; the container gets the volume when it is restarted" // the kernel does not allow to replace its mount while it runs
+		}
+		return emit(result)
 	}
 	if err != nil {
 		return errors.Join(err, emit(replaceResult{Calls: log.All()}))
 	}
 	return emit(replaceResult{Done: true, Calls: log.All()})
-}
-
-// remedyFor says what helps if the kernel does not allow to replace a mount of a container while that runs.
-func (o replaceOrder) remedyFor(err error) string {
-	if o.MountNamespace.Same(o.KubeletNamespace) || !errors.Is(err, mount.ErrBusy) && !errors.Is(err, sys.EINVAL) {
-		return ""
-	}
-	return "; the container gets the volume when it is restarted"
 }
 
 // pinMount has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system

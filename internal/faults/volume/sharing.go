@@ -15,25 +15,7 @@ const maxSharedWith = 100
 
 // addSharing adds to the broken volumes the other pods that have a mount of the same file system.
 func (e *enumerator) addSharing(volumes []*Health) {
-	users := e.podsByDevice(volumes)
-	for _, health := range volumes {
-		if health.Verdict.Code == "" || health.Evidence.stagedLocation().OnNodeDisk { // all pods share the node's own disk
-			continue
-		}
-		for _, pod := range users[deviceOf(health.Evidence.Mount.Mount)] {
-			if pod.UID == health.Evidence.Pod.UID {
-				continue
-			}
-			if health.Surroundings.SharedWithCount++; len(health.Surroundings.SharedWith) < maxSharedWith {
-				health.Surroundings.SharedWith = append(health.Surroundings.SharedWith, pod)
-			}
-		}
-	}
-}
-
-// podsByDevice lists the pods that have a mount of each broken file system, each once.
-func (e *enumerator) podsByDevice(volumes []*Health) map[device][]fault.Pod {
-	users := map[device][]fault.Pod{}
+	users := map[device][]fault.Pod{} // the pods that have a mount of each broken file system, each once
 	for _, v := range volumes {
 		if v.Verdict.Code != "" && v.Evidence.Mount.ID != 0 {
 			users[deviceOf(v.Evidence.Mount.Mount)] = nil
@@ -52,5 +34,17 @@ func (e *enumerator) podsByDevice(volumes []*Health) map[device][]fault.Pod {
 	for _, pods := range users {
 		slices.SortFunc(pods, func(a, b fault.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	}
-	return users
+	for _, health := range volumes {
+		if health.Verdict.Code == "" || health.Evidence.stagedLocation().OnNodeDisk { // all pods share the node's own disk
+			continue
+		}
+		for _, pod := range users[deviceOf(health.Evidence.Mount.Mount)] {
+			if pod.UID == health.Evidence.Pod.UID {
+				continue
+			}
+			if health.Surroundings.SharedWithCount++; len(health.Surroundings.SharedWith) < maxSharedWith {
+				health.Surroundings.SharedWith = append(health.Surroundings.SharedWith, pod)
+			}
+		}
+	}
 }

@@ -41,6 +41,15 @@ func (s *Source) isAnswer(a probe.Answer) bool {
 	return s != nil && a.State == probe.Alive && a.Stat.Inode == s.Inode && (device{a.Stat.Major, a.Stat.Minor}).String() == s.Device
 }
 
+// safetyReason says why it can take the place of a mount, for that reason; empty if there is no source.
+func (s *Source) safetyReason(why string) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel cannot do that, only an unused mount is replaced",
+		why, s.Path, s.Reason)
+}
+
 // Replacement is what can take the place of a volume's mount and of its copies.
 type Replacement struct {
 	// Source is nil if there is none, and NoSourceReason says why.
@@ -51,11 +60,19 @@ type Replacement struct {
 	WrittenToNodeDisk []string
 }
 
-// findReplacement finds the source of a volume that was judged, and lists what it would hide.
+// findReplacement finds the source of a volume that was judged, and lists what it would hide: what was written to the node's own disk instead of to
+// the volume. That is in a local directory, and the one way to it that is left is the pod's mount; any other mount that is there by now may not answer.
 func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict) Replacement {
 	var r Replacement
-	if (e.stagedLocation().OnNodeDisk || e.UnstagedDir != "" || e.Covered != "") && v.Code == fault.DeletedVolumeSource {
-		r.WrittenToNodeDisk = h.listWritten(ctx, e)
+	if (e.stagedLocation().OnNodeDisk || e.UnstagedDir != "" || e.Covered != "") && v.Code == fault.DeletedVolumeSource &&
+		!mountns.MayHang(e.Mount.FSType) && e.Answer.Stat.Nlink != 0 {
+		err := h.node.Do(ctx, func() error {
+			r.WrittenToNodeDisk = namesIn(openRoot(e.Mount))
+			return nil
+		})
+		if err != nil {
+			r.WrittenToNodeDisk = namesIn(nil, err)
+		}
 	}
 	r.Source, r.NoSourceReason = findSource(e, v)
 	return r
@@ -89,24 +106,23 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 	if reason := sourceMismatch(evidence); reason != "" {
 		return nil, reason
 	}
-	below := evidence.stagedLocation().Below
-	return sourceCandidate{mount: evidence.Staging.Mount, below: below, answer: evidence.ExpectedAnswer, reason: fmt.Sprintf(
-		"the kubelet's records beside it and beside the pod's mount both name %s, and it is %s of it, as before", evidence.Record, directoryText(below))}.toSource()
-}
-
-// directoryText names a directory of a file system by the way from its root.
-func directoryText(below string) string {
-	if below == "" {
-		return "the root"
+	below, directory := evidence.stagedLocation().Below, "the root"
+	if below != "" {
+		directory = fmt.Sprintf("directory %q", below)
 	}
-	return fmt.Sprintf("directory %q", below)
+	return sourceCandidate{mount: evidence.Staging.Mount, below: below, answer: evidence.ExpectedAnswer, reason: fmt.Sprintf(
+		"the kubelet's records beside it and beside the pod's mount both name %s, and it is %s of it, as before", evidence.Record, directory)}.toSource()
 }
 
 // hostPathSource takes the path of the host, if the mount that it lies on is alive.
 func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 	if v.Code != "" && v.Code != fault.DeletedVolumeSource {
+		kind := "hostPath"
+		if evidence.Plugin != HostPathPlugin {
+			kind = "path of the driver's symbolic link,"
+		}
 		return nil, fmt.Sprintf("the mount at %q, on which the %s %q lies, is not the kubelet's: the program that mounted it must "+
-			"mount it again", evidence.Mount.Point, evidence.pathKind(), evidence.Point)
+			"mount it again", evidence.Mount.Point, kind, evidence.Point)
 	}
 	from := sourceCandidate{
 		mount: evidence.Mount, below: evidence.pathBelowMount(), answer: evidence.Answer,
@@ -119,14 +135,6 @@ func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 		from.answer = evidence.ExpectedAnswer
 	}
 	return from.toSource()
-}
-
-// pathKind says which path of the node the volume is.
-func (v *Volume) pathKind() string {
-	if v.Plugin != HostPathPlugin {
-		return "path of the driver's symbolic link,"
-	}
-	return "hostPath"
 }
 
 // sourceMismatch says why nothing can be taken from the staging path.
@@ -181,24 +189,15 @@ func (c sourceCandidate) toSource() (s *Source, reason string) {
 // maxWrittenNames bounds how many names are read of what was written to the node's own disk.
 const maxWrittenNames = 16
 
-// listWritten lists what has been written to the node's own disk instead of to the volume. It is a local directory, and
-// the one way to it that is left is the pod's mount; any other mount that is there by now may not answer.
-func (h *hostMounts) listWritten(ctx context.Context, e *Evidence) (names []string) {
-	if mountns.MayHang(e.Mount.FSType) || e.Answer.Stat.Nlink == 0 {
-		return nil
-	}
-	err := h.node.Do(ctx, func() error {
-		dir, err := openRoot(e.Mount)
-		if err != nil {
-			return err
+// namesIn are the names in a directory of a local file system that was opened, at most maxWrittenNames, or why they cannot be listed. It closes the
+// directory.
+func namesIn(dir *sys.FD, err error) []string {
+	defer dir.Close()
+	if err == nil {
+		var names []string
+		if names, _, err = sys.ListDir(dir, maxWrittenNames); err == nil {
+			return names[:min(len(names), maxWrittenNames)]
 		}
-		defer dir.Close()
-		names, _, err = sys.ListDir(dir, maxWrittenNames)
-		names = names[:min(len(names), maxWrittenNames)]
-		return err
-	})
-	if err != nil {
-		return []string{"(what it holds could not be listed: " + err.Error() + ")"}
 	}
-	return names
+	return []string{"(what it holds could not be listed: " + err.Error() + ")"}
 }

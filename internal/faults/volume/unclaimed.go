@@ -139,19 +139,7 @@ func (s *copySearch) judgeUnclaimed(ctx context.Context, prober *batchProber) er
 			maxUnclaimed))
 		all = all[:maxUnclaimed]
 	}
-	if err := askUnclaimed(ctx, prober, all); err != nil {
-		return err
-	}
-	return s.host.node.Do(ctx, func() error {
-		for _, list := range all {
-			s.takeUnclaimed(list)
-		}
-		return ctx.Err()
-	})
-}
-
-// askUnclaimed asks the first mount of each file system. If that has gone meanwhile, it asks the next one.
-func askUnclaimed(ctx context.Context, prober *batchProber, all [][]*unclaimedMount) error {
+	// The first mount of each file system is asked. If that has gone meanwhile, the next one is.
 	for n := range maxPasses {
 		var requests []probeRequest
 		for _, list := range all {
@@ -162,11 +150,19 @@ func askUnclaimed(ctx context.Context, prober *batchProber, all [][]*unclaimedMo
 				}})
 			}
 		}
-		if err := prober.askAll(ctx, requests); err != nil || len(requests) == 0 {
+		if err := prober.askAll(ctx, requests); err != nil {
 			return err
 		}
+		if len(requests) == 0 {
+			break
+		}
 	}
-	return nil
+	return s.host.node.Do(ctx, func() error {
+		for _, list := range all {
+			s.takeUnclaimed(list)
+		}
+		return ctx.Err()
+	})
 }
 
 // takeUnclaimed takes in the mounts of one file system whose first mount has answered, one for each container. It is
