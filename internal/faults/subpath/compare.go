@@ -61,7 +61,10 @@ func (s target) compareWithNow(state mount.State) comparison {
 		}
 	case err != nil:
 	default:
-		c = s.withoutSpecDoubt(volume.compareFiles(bound, now, name))
+		c = volume.compareFiles(bound, now, name)
+		if s.pod == nil && (c.Relation == differentInode || c.Relation == otherFilesystem) { // only the spec can settle that
+			c = comparison{}
+		}
 	}
 	if c.Relation != sameFile {
 		c.Whole, c.Above = whole, above
@@ -87,14 +90,6 @@ func sameMount(a, b mount.ID) bool {
 	a.Root, _ = mountinfo.Deleted(a.Root)
 	b.Root, _ = mountinfo.Deleted(b.Root)
 	return a.Same(b)
-}
-
-// withoutSpecDoubt leaves out the doubts that only a pod's spec can settle if that is not known.
-func (s target) withoutSpecDoubt(c comparison) comparison {
-	if s.pod == nil && (c.Relation == differentInode || c.Relation == otherFilesystem) {
-		return comparison{}
-	}
-	return c
 }
 
 // boundRoot is the file that is the root of the mount st. ok is false if that is no longer the one at its point.

@@ -24,6 +24,9 @@ func (b Bind) Finding(pod *corev1.Pod, namespace uint64) fault.Finding {
 // faultCodes by verdict. A bind that is no fault, or is not proven to be one, has none.
 var faultCodes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.MissingBindSource, WrongSource: fault.WrongSubPath}
 
+// podIsOver says of a pod that is being deleted why a bind of it may be unmounted.
+const podIsOver = "the pod is being deleted, and its last container has ended: no process of the node is in a control group of it"
+
 // findingOf is Finding of a pod whose spec may not be known: then pod is nil.
 func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Finding {
 	finding := fault.Finding{
@@ -74,13 +77,12 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 		finding.Evidence = append(finding.Evidence, "it is left alone: "+finding.Details.Refusal.Text)
 	case !b.KeepsPod:
 		finding.Details.Repair = fault.Replace
+	case b.StillRuns == "":
+		finding.Evidence = append(finding.Evidence, podIsOver)
+		finding.Details.Repair = fault.Unmount
 	default:
-		finding.Evidence = append(finding.Evidence, b.describeGoing())
-		if b.StillRuns == "" {
-			finding.Details.Repair = fault.Unmount
-		} else {
-			finding.Details.Refusal = fault.Refuse(fault.PodGoes, "the last container of the pod has not ended: "+b.StillRuns)
-		}
+		finding.Evidence = append(finding.Evidence, "the pod is being deleted, and may still use its mounts: "+b.StillRuns)
+		finding.Details.Refusal = fault.Refuse(fault.PodGoes, "the last container of the pod has not ended: "+b.StillRuns)
 	}
 	return finding
 }

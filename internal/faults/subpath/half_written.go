@@ -40,11 +40,16 @@ func (c containerSources) halfWritten() (found []fault.Finding) {
 		}
 		dir := c.volumeDir(v)
 		for _, entry := range c.paths.withoutLink(dir) {
-			if c.mountsEntry(v.Name, entry.Name) {
-				found = append(found, c.finding(fault.MissingBindSource, v.Name, entry.describe(v.Name, dir),
-					"a kubelet that is stopped while it writes a volume leaves this; later it adds no link as long as the content is the same",
-					"a new pod gets a whole volume"))
+			if !c.mountsEntry(v.Name, entry.Name) {
+				continue
 			}
+			text := fmt.Sprintf("volume %q is half written: %q is below %q, and the link of that name in %q is missing", v.Name, entry.Name, kubelet.DataLink, dir)
+			if entry.Instead != "" {
+				text += fmt.Sprintf(": a %s is in its place", entry.Instead)
+			}
+			found = append(found, c.finding(fault.MissingBindSource, v.Name, text,
+				"a kubelet that is stopped while it writes a volume leaves this; later it adds no link as long as the content is the same",
+				"a new pod gets a whole volume"))
 		}
 	}
 	return found
@@ -53,14 +58,6 @@ func (c containerSources) halfWritten() (found []fault.Finding) {
 // hasWriter reports whether the kubelet's atomic writer writes a volume.
 func hasWriter(v corev1.Volume) bool {
 	return kubelet.WritesAtomically(podinfo.KubeletPlugin(v))
-}
-
-func (e lostEntry) describe(volume, dir string) string {
-	text := fmt.Sprintf("volume %q is half written: %q is below %q, and the link of that name in %q is missing", volume, e.Name, kubelet.DataLink, dir)
-	if e.Instead != "" {
-		text += fmt.Sprintf(": a %s is in its place", e.Instead)
-	}
-	return text
 }
 
 // mountsEntry reports whether the container mounts the whole volume, that entry, or one below it.
@@ -81,24 +78,7 @@ func (c containerSources) mountsEntry(volume, entry string) bool {
 	return false
 }
 
-// lostEntries lists the entries of the volume in dir that the kubelet has written and that have no link. It looks again
-// where there are any, as the kubelet makes the links one after the other. Nothing is asked that may hang.
-func lostEntries(view mountns.View, dir string) (lost []lostEntry) {
-	fd, err := view.Lookup(dir)
-	if err != nil || view.NotHanging(dir, fd) != nil {
-		fd.Close()
-		return nil
-	}
-	defer fd.Close()
-	volume := openedVolume{dir: fd, view: view, path: dir}
-	for range maxLookups {
-		if lost = volume.lostOnce(); len(lost) == 0 {
-			break
-		}
-	}
-	return lost
-}
-
+// lostOnce lists the entries of the volume that the kubelet has written and that have no link.
 func (v openedVolume) lostOnce() (lost []lostEntry) {
 	version, resolved, err := v.openByComponents(kubelet.DataLink)
 	if err != nil {

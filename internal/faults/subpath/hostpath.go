@@ -93,23 +93,6 @@ func absenceOf(view mountns.View, name, resolved string) (a Absence) {
 	return a
 }
 
-// followHostPath looks a path up as the kubelet does, which follows symbolic links. It is called inside the kubelet's
-// namespace. A file system that may hang is not asked: package volume judges what lies on one.
-func followHostPath(view mountns.View, name string) (sys.Stat, error) {
-	fd, resolved, err := view.LookupFollowing(name)
-	if errors.Is(err, sys.ENOENT) {
-		return sys.Stat{}, absenceOf(view, name, resolved)
-	}
-	if err != nil {
-		return sys.Stat{}, err
-	}
-	defer fd.Close()
-	if err := view.NotHanging(resolved, fd); err != nil {
-		return sys.Stat{}, err
-	}
-	return fd.Stat(sys.StatType)
-}
-
 // startProgress is how far the start of a container has got, as far as one of its hostPaths is concerned.
 type startProgress struct {
 	volumesUp     bool // the kubelet has set the pod's volumes up

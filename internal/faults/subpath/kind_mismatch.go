@@ -24,12 +24,22 @@ func (c containerSources) wrongKinds() (found []fault.Finding) {
 	mounts := podinfo.VolumeMounts(c.pod, c.name)
 	fields := c.refusedForKind(mounts)
 	for i, m := range mounts {
-		kind, other := "", "directory"
+		source, bound := "", (*target)(nil)
 		if fields[i] != "" {
-			kind = c.kindOfSource(i, m)
+			source, bound = c.sourceOf(i, m)
+		}
+		kind, other := "", "directory"
+		switch {
+		case source == "":
+		case bound != nil, strings.HasPrefix(source, c.node.PodDir(string(c.pod.UID))+"/"):
+			kind = c.paths.kindOf(source, bound)
+		default:
+			if at, err := c.paths.statHostPath(source); err == nil {
+				kind = describeKind(at)
+			}
 		}
 		switch kind {
-		case "":
+		case "": // it could not be seen
 			continue
 		case directoryKind.noun:
 			other = "file"
@@ -123,34 +133,6 @@ func (c containerSources) claimPoint() string {
 		return ""
 	}
 	return c.node.VolumePoint(volumes[0])
-}
-
-// kindOfSource is the kind of the source of a mount; empty: it could not be seen.
-func (c containerSources) kindOfSource(index int, m corev1.VolumeMount) string {
-	source, bound := c.sourceOf(index, m)
-	if source == "" {
-		return ""
-	}
-	if bound != nil || strings.HasPrefix(source, c.node.PodDir(string(c.pod.UID))+"/") {
-		return c.paths.kindOf(source, bound)
-	}
-	at, err := c.paths.statHostPath(source)
-	if err != nil {
-		return ""
-	}
-	return describeKind(at)
-}
-
-// boundKind is the kind of the entry that is bound at the place of a subPath; empty if it is not alive, or cannot be seen.
-func (s target) boundKind(point string) string {
-	bind, there, err := s.inspect(point)
-	switch {
-	case err != nil || !there || bind.Verdict != Alive:
-		return ""
-	case bind.State.Dir:
-		return directoryKind.noun
-	}
-	return fileKind.noun
 }
 
 // statWithoutLinks looks at the entry at a path with no symbolic link in it. A file system that may hang is not asked.

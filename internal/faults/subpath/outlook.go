@@ -12,7 +12,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Outlook is the future of a stale bind if nothing is done: at the container's next start, or, if the pod is being
@@ -39,7 +38,10 @@ func (b *Bind) AddOutlook(ctx context.Context, habits kubelet.Habits, runtime cr
 		return
 	}
 	going := pod != nil && pod.DeletionTimestamp != nil
-	as := kubelet.StaleBind{FSType: b.State.FSType, Errno: b.errno(), Unchanged: b.SourceUnchanged}
+	as := kubelet.StaleBind{FSType: b.State.FSType, Unchanged: b.SourceUnchanged}
+	if asked := b.comparison.Asked; asked != nil && asked.Bind.State != probe.Alive {
+		as.Errno = asked.Bind.Errno // the kubelet gets it, too
+	}
 	switch {
 	case b.comparison.Asked == nil && !isLocalType(b.State.FSType):
 		b.HabitReason = fmt.Sprintf("not known whether this kubelet renews the bind: its file system of type %q was not asked", b.State.FSType)
@@ -58,24 +60,8 @@ func (b *Bind) AddOutlook(ctx context.Context, habits kubelet.Habits, runtime cr
 	}
 }
 
-// errno is the error that a kubelet gets for the bind.
-func (b *Bind) errno() sys.Errno {
-	if asked := b.comparison.Asked; asked != nil && asked.Bind.State != probe.Alive {
-		return asked.Bind.Errno
-	}
-	return 0
-}
-
 // mayBeLastMount reports whether no other mount of the file system that was asked is known. The unmount of the last one can wait
 // for its server, so the bind is left alone.
 func (b Bind) mayBeLastMount() bool {
 	return b.comparison.Asked != nil && b.comparison.Asked.Volume == nil
-}
-
-// describeGoing says about a pod that is being deleted whether the bind may be unmounted.
-func (o Outlook) describeGoing() string {
-	if o.StillRuns != "" {
-		return "the pod is being deleted, and may still use its mounts: " + o.StillRuns
-	}
-	return "the pod is being deleted, and its last container has ended: no process of the node is in a control group of it"
 }

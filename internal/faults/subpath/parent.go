@@ -33,22 +33,17 @@ func Parent(node *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, nam
 	if !volume.isLocal() {
 		return nil, "", errNoVolume
 	}
-	return volume.openParent(target.nameInVolume(volume, state))
-}
-
-// openParent opens the directory that has the entry name, after all links.
-func (v openedVolume) openParent(name string) (*sys.FD, string, error) {
-	if name == "" {
+	if name = target.nameInVolume(volume, state); name == "" {
 		return nil, "", errNoVolume // not known, or the volume itself is bound
 	}
-	fd, resolved, err := v.openByComponents(name)
+	entry, resolved, err := volume.openByComponents(name)
 	if err != nil {
 		return nil, "", err
 	}
-	fd.Close()
+	entry.Close()
 	if resolved == "/" {
 		return nil, "", errNoVolume
 	}
-	dir, err := sys.LookupBeneath(v.dir, "."+path.Dir(resolved))
+	dir, err = sys.LookupBeneath(volume.dir, "."+path.Dir(resolved)) // the directory that has the entry, after all links
 	return dir, path.Base(resolved), err
 }

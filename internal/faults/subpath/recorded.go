@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -71,15 +73,16 @@ func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 
 // pathLookup looks paths of the node up.
 type pathLookup interface {
-	// statHostPath looks up the path of a hostPath volume, see followHostPath.
+	// statHostPath looks up the path of a hostPath volume as the kubelet does, which follows symbolic links. A file system that may hang is not
+	// asked: package volume judges what lies on one.
 	statHostPath(name string) (sys.Stat, error)
 	// pathMissing reports whether nothing is at a path, or something for which or counts the same.
 	pathMissing(name string, or ...error) bool
-	// missingInVolume reports whether a volume is there and has no such entry.
+	// missingInVolume reports whether a volume is there and has no such entry. Only a local file system is asked.
 	missingInVolume(s target, name string) bool
 	// kindOf is the kind of the entry at a path, or of one that is bound at the place of a subPath and alive; empty: it could not be seen.
 	kindOf(name string, bound *target) string
-	// withoutLink lists the entries of a volume's current version that are not to be reached.
+	// withoutLink lists the entries of a volume's current version that are not to be reached. Nothing is asked that may hang.
 	withoutLink(dir string) []lostEntry
 	// statReported looks a path up that the kubelet has written, and follows no link.
 	statReported(name string) (sys.Stat, error)
@@ -173,8 +176,17 @@ type nodePathLookup struct {
 	view mountns.View
 }
 
-func (r nodePathLookup) statHostPath(name string) (sys.Stat, error) {
-	st, err := followHostPath(r.view, name)
+func (r nodePathLookup) statHostPath(name string) (st sys.Stat, err error) {
+	fd, resolved, err := r.view.LookupFollowing(name)
+	switch {
+	case errors.Is(err, sys.ENOENT):
+		err = absenceOf(r.view, name, resolved)
+	case err == nil:
+		defer fd.Close()
+		if err = r.view.NotHanging(resolved, fd); err == nil {
+			st, err = fd.Stat(sys.StatType)
+		}
+	}
 	r.HostPaths[name] = lookupOf(st, err)
 	return st, err
 }
@@ -189,28 +201,61 @@ func lookupOf(st sys.Stat, err error) Lookup {
 }
 
 func (r nodePathLookup) pathMissing(name string, or ...error) bool {
-	r.Missing[name] = pathIsMissing(name, or...)
-	return r.Missing[name]
+	missing := false
+	if name != "" {
+		_, err := mount.Inspect(path.Clean(name))
+		missing = slices.ContainsFunc(append(or, sys.ENOENT), func(target error) bool { return errors.Is(err, target) })
+	}
+	r.Missing[name] = missing
+	return missing
 }
 
 func (r nodePathLookup) missingInVolume(target target, name string) bool {
-	at := target.node.SubPathPoint(target.place)
-	r.MissingIn[at] = target.subPathMissing(name)
-	return r.MissingIn[at]
+	missing := false
+	if volume, err := target.openVolume(); err == nil {
+		defer volume.close()
+		if volume.isLocal() {
+			_, err = volume.statName(name)
+			missing = errors.Is(err, sys.ENOENT)
+		}
+	}
+	r.MissingIn[target.node.SubPathPoint(target.place)] = missing
+	return missing
 }
 
 func (r nodePathLookup) kindOf(name string, bound *target) string {
 	if bound != nil {
-		r.Kinds[name] = bound.boundKind(name)
+		bind, there, err := bound.inspect(name)
+		switch {
+		case err != nil || !there || bind.Verdict != Alive:
+			r.Kinds[name] = ""
+		case bind.State.Dir:
+			r.Kinds[name] = directoryKind.noun
+		default:
+			r.Kinds[name] = fileKind.noun
+		}
 	} else if st, err := statWithoutLinks(r.view, name); err == nil {
 		r.Kinds[name] = describeKind(st)
 	}
 	return r.Kinds[name]
 }
 
-func (r nodePathLookup) withoutLink(dir string) []lostEntry {
-	r.WithoutLink[dir] = lostEntries(r.view, dir)
-	return r.WithoutLink[dir]
+func (r nodePathLookup) withoutLink(dir string) (lost []lostEntry) {
+	fd, err := r.view.Lookup(dir)
+	if err == nil {
+		defer fd.Close()
+		err = r.view.NotHanging(dir, fd)
+	}
+	if err == nil {
+		volume := openedVolume{dir: fd, view: r.view, path: dir}
+		for range maxLookups { // the kubelet makes the links one after the other
+			if lost = volume.lostOnce(); len(lost) == 0 {
+				break
+			}
+		}
+	}
+	r.WithoutLink[dir] = lost
+	return lost
 }
 
 func (r nodePathLookup) statReported(name string) (sys.Stat, error) {

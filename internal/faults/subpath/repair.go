@@ -53,7 +53,7 @@ func (b *Bind) Plan(pod *corev1.Pod, found fault.Finding) (a fault.Action, refus
 	safety := b.Reason + "; this pod's spec requests the bind; "
 	switch {
 	case b.KeepsPod:
-		safety += "the pod is being deleted, and its last container has ended: no process of the node is in a control group of it"
+		safety += podIsOver
 	case isLocalType(b.State.FSType):
 		safety += "the current file or directory is bound in its place if it exists, otherwise the kubelet binds it at the next start; running " +
 			"containers keep their mount"

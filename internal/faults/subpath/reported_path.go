@@ -87,7 +87,8 @@ func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding 
 	return nil
 }
 
-// reportedPath is the path in the kubelet's reason why the container waits, and the kind of file that it demands there, if it says so.
+// reportedPath is the path in the kubelet's reason why the container waits, and the kind of file that it demands there, if it says so. The path is
+// absolute and plain: not the root, no way up, and nothing that a terminal obeys.
 func (c containerSources) reportedPath() (name string, kind pathKind, ok bool) {
 	w := c.status.State.Waiting
 	if w == nil || !slices.Contains(reportReasons, w.Reason) || len(w.Message) > maxReport {
@@ -98,18 +99,10 @@ func (c containerSources) reportedPath() (name string, kind pathKind, ok bool) {
 	} else if m := pathReport().FindStringSubmatch(w.Message); m != nil {
 		name = m[1] + m[2]
 	}
-	name, ok = plainPath(name)
-	return name, kind, ok
-}
-
-// plainPath reports whether a path is absolute and plain: no way up, and nothing that a terminal obeys.
-func plainPath(name string) (string, bool) {
-	if name != "/" {
-		name = strings.TrimSuffix(name, "/")
-	}
-	plain := path.IsAbs(name) && name != "/" && path.Clean(name) == name && len(name) <= maxPath && utf8.ValidString(name) &&
+	name = strings.TrimSuffix(name, "/")
+	ok = path.IsAbs(name) && path.Clean(name) == name && len(name) <= maxPath && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-	return name, plain
+	return name, kind, ok
 }
 
 // ownPath reports whether a path is the pod's own, where it lies for this kubelet, of which volume it is if that is known,

@@ -5,9 +5,7 @@ package subpath
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +13,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -171,27 +168,4 @@ func (c containerSources) missingSubPaths() (found []fault.Finding) {
 func (p podSources) target(expected podinfo.SubPathMount) target {
 	place := kubelet.SubPath{PodUID: string(p.pod.UID), Volume: expected.Volume.Name, Container: expected.Container, Index: expected.Index}
 	return target{node: p.node, pod: p.pod, place: place, expected: expected}
-}
-
-// subPathMissing reports whether the volume is there and has no such entry. Nothing but a local file system is asked.
-func (s target) subPathMissing(name string) bool {
-	volume, err := s.openVolume()
-	if err != nil {
-		return false
-	}
-	defer volume.close()
-	if !volume.isLocal() {
-		return false
-	}
-	_, err = volume.statName(name)
-	return errors.Is(err, sys.ENOENT)
-}
-
-// pathIsMissing reports whether nothing is at a path, or the lookup gives one of the errors in or.
-func pathIsMissing(source string, or ...error) bool {
-	if source == "" {
-		return false
-	}
-	_, err := mount.Inspect(path.Clean(source))
-	return slices.ContainsFunc(append(or, sys.ENOENT), func(target error) bool { return errors.Is(err, target) })
 }

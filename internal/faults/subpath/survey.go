@@ -114,8 +114,14 @@ func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, points []st
 		return err
 	}
 	s.Coverage.Namespace, s.Coverage.Mounts = ns.Inode, len(known.table.Mounts())
-	if s.Coverage.Pods, err = countDirs(node.PodsDir()); err != nil {
-		return err
+	entries, err := os.ReadDir(node.PodsDir())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("list pod directories: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			s.Coverage.Pods++
+		}
 	}
 	for _, point := range points {
 		if err := ctx.Err(); err != nil {
@@ -157,21 +163,6 @@ func (s *Survey) addBind(node *kubelet.Node, point string, known knowledge) {
 		bind.Describe(node, place.PodUID, known.table)
 		s.Found = append(s.Found, Found{place, pod, bind})
 	}
-}
-
-// countDirs counts the directories in dir; none if dir is not there.
-func countDirs(dir string) (int, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("list pod directories: %w", err)
-	}
-	count := 0
-	for _, e := range entries {
-		if e.IsDir() {
-			count++
-		}
-	}
-	return count, nil
 }
 
 // Finding returns the fault. It has no code if nothing is proven.

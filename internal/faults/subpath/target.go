@@ -92,10 +92,10 @@ func (s target) nameInVolume(volume openedVolume, st mount.State) string {
 		return ""
 	}
 	root, _ := mountinfo.Deleted(st.Root)
-	rest, onDisk := afterLast(root, "/"+path.Join(s.place.PodUID, "volumes", path.Base(path.Dir(volume.path)), path.Base(volume.path))+"/")
-	if !onDisk {
-		// The volume has a file system of its own.
-		rest = strings.TrimPrefix(root, "/")
+	rest := strings.TrimPrefix(root, "/") // if the volume has a file system of its own
+	onDisk := "/" + path.Join(s.place.PodUID, "volumes", path.Base(path.Dir(volume.path)), path.Base(volume.path)) + "/"
+	if i := strings.LastIndex(root, onDisk); i >= 0 {
+		rest = root[i+len(onDisk):]
 	}
 	version, name, _ := strings.Cut(rest, "/")
 	if !strings.HasPrefix(version, "..") || version == ".." {
@@ -135,25 +135,6 @@ func notInspected(expected podinfo.SubPathMount, st mount.State, why string) Bin
 	return Bind{SubPathMount: expected, State: st, Verdict: Unproven, Reason: why, notInspected: true}
 }
 
-// checkStale is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for.
-// It is called inside the kubelet's namespace.
-func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answers) error {
-	target, ok := targetAt(node, pod, st.Point)
-	if !ok || pod == nil {
-		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
-	}
-	target.answers = asked[st.Point]
-	switch bind := target.judgeState(st); {
-	case bind.Verdict != Stale && target.answers.areMissing():
-		return fmt.Errorf("check %q: %w: %s: %w", st.Point, ErrNotStale, bind.Reason, ErrNoAnswer)
-	case bind.Verdict != Stale:
-		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
-	case bind.mayBeLastMount():
-		return fmt.Errorf("check %q: %w: it may be the last mount of its file system", st.Point, ErrNotStale)
-	}
-	return nil
-}
-
 // Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment.
 // It binds the entry that the subPath names now in its place, if there is one. A kubelet that is just starting the
 // container may have found the bind and handed its path on. The container must not start with the empty file or
@@ -163,14 +144,29 @@ func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answe
 func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.ID, asked Answers) error {
 	var st mount.State
 	err := mount.Unmount(ctx, id, mount.Options{
-		Check: func(now mount.State) error {
+		Check: func(now mount.State) error { // it must still be a stale bind that the spec asks for
 			st = now
-			return checkStale(node, pod, now, asked)
+			target, ok := targetAt(node, pod, st.Point)
+			if !ok || pod == nil {
+				return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
+			}
+			target.answers = asked[st.Point]
+			switch bind := target.judgeState(st); {
+			case bind.Verdict != Stale && target.answers.areMissing():
+				return fmt.Errorf("check %q: %w: %s: %w", st.Point, ErrNotStale, bind.Reason, ErrNoAnswer)
+			case bind.Verdict != Stale:
+				return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
+			case bind.mayBeLastMount():
+				return fmt.Errorf("check %q: %w: it may be the last mount of its file system", st.Point, ErrNotStale)
+			}
+			return nil
 		},
 		Source: func() *sys.FD { return openReplacement(node, pod, st) },
 	})
-	if errors.Is(err, ErrNotStale) && nothingMounted(id.Point) {
-		err = fmt.Errorf("unmount %q: %w", id.Point, mount.ErrNotMounted) // it went while it was looked at
+	if errors.Is(err, ErrNotStale) {
+		if _, gone := mount.Inspect(id.Point); errors.Is(gone, mount.ErrNotMounted) || errors.Is(gone, sys.ENOENT) {
+			err = fmt.Errorf("unmount %q: %w", id.Point, mount.ErrNotMounted) // it went while it was looked at
+		}
 	}
 	return err
 }
@@ -198,22 +194,11 @@ func openReplacement(node *kubelet.Node, pod *corev1.Pod, state mount.State) *sy
 	if err != nil {
 		return nil
 	}
+	// It must lie on the same file system, which answers, and be a file or directory as the other was.
 	now, err := fd.Stat(sys.StatType)
-	if err != nil || !canReplace(now, state) {
+	if err != nil || !isLocalType(state.FSType) || now.Major != state.Major || now.Minor != state.Minor || now.IsDir() != state.Dir || !now.IsDir() && !now.IsRegular() {
 		fd.Close()
 		return nil
 	}
 	return fd
-}
-
-// canReplace reports whether a file can be bound in the place of another: it lies on the same file system, which
-// answers, and is a file or directory as that was.
-func canReplace(now sys.Stat, st mount.State) bool {
-	return isLocalType(st.FSType) && now.Major == st.Major && now.Minor == st.Minor && now.IsDir() == st.Dir && (now.IsDir() || now.IsRegular())
-}
-
-// nothingMounted reports whether nothing is mounted at point.
-func nothingMounted(point string) bool {
-	_, err := mount.Inspect(point)
-	return errors.Is(err, mount.ErrNotMounted) || errors.Is(err, sys.ENOENT)
 }

@@ -5,7 +5,6 @@ package subpath
 
 import (
 	"errors"
-	"strings"
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -42,21 +41,6 @@ type surveyVolumes struct {
 	last  openedVolume
 }
 
-// open opens the volume of a target, or gives the last one.
-func (k *surveyVolumes) open(s target) (openedVolume, error) {
-	key := podVolume{s.place.PodUID, s.place.Volume, s.expected.Volume.Name}
-	if k.last.dir != nil && k.key == key {
-		return k.last, nil
-	}
-	k.close()
-	volume, err := s.openNow()
-	if err == nil {
-		volume.kept = true
-		k.key, k.last = key, volume
-	}
-	return volume, err
-}
-
 // close closes the last volume.
 func (k *surveyVolumes) close() {
 	k.last.dir.Close()
@@ -66,12 +50,23 @@ func (k *surveyVolumes) close() {
 var errNoVolume = errors.New("directory of volume not known")
 
 // openVolume opens the directory that the subPath is in: as the pod's spec or, if that does not name it, as the
-// kubelet's directories have it. The caller calls its method close.
+// kubelet's directories have it. In a survey that may be the last one, still open. The caller calls its method close.
 func (s target) openVolume() (openedVolume, error) {
-	if s.volumes != nil {
-		return s.volumes.open(s)
+	kept := s.volumes
+	if kept == nil {
+		return s.openNow()
 	}
-	return s.openNow()
+	key := podVolume{s.place.PodUID, s.place.Volume, s.expected.Volume.Name}
+	if kept.last.dir != nil && kept.key == key {
+		return kept.last, nil
+	}
+	kept.close()
+	volume, err := s.openNow()
+	if err == nil {
+		volume.kept = true
+		kept.key, kept.last = key, volume
+	}
+	return volume, err
 }
 
 // openNow is openVolume without those of a survey.
@@ -175,13 +170,4 @@ func (v openedVolume) hasAtomicWriter() bool {
 	data, err := v.view.Lookup(v.path + "/..data")
 	data.Close()
 	return errors.Is(err, sys.ELOOP)
-}
-
-// afterLast returns the end of s behind the last sep.
-func afterLast(s, sep string) (after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return "", false
-	}
-	return s[i+len(sep):], true
 }
