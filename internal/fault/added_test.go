@@ -14,7 +14,7 @@ func TestAddedFaultHasItsOwnAdvice(t *testing.T) {
 	example := Entry{
 		Code: "AddedFault", Symptom: Symptom{Impact: always(ImpactCleanup), Fact: always("it is an example")}, NoPlan: "nothing: an example", Next: "read on",
 		Ways: map[ActionKind]Way{Detach: {always("it can"), always("detach the example")}},
-		At:   map[Place]Remedy{PlaceDevice: {NewPod: true, Commands: commands(showErrors)}},
+		At:   map[Place]Remedy{PlaceDevice: {NewPod: true, Commands: remedyLines{showErrors}}},
 	}
 	known := append(slices.Clone(Known()), example)
 	for _, place := range append(Places(), PlaceUnknown) {

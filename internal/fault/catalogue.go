@@ -46,13 +46,13 @@ var (
 	alertsOfDevices = []string{"DeviceHeld"}
 )
 
-var known = Catalogue{
+var knownFaults = Catalogue{
 	deletedVolumeSource, disconnectedFUSE, heldDevice, heldMount, hungMount, leftoverStaging, missingBindSource, orphanedPodVolumes, sourceTypeMismatch,
 	stackedMounts, staleFileHandle, staleSubPath, stuckTermination, volumeIOError, wrongSubPath,
 }
 
 // Known returns the catalogue of kubediag. Nothing changes it.
-func Known() Catalogue { return known }
+func Known() Catalogue { return knownFaults }
 
 var deletedVolumeSource = Entry{
 	Code:     DeletedVolumeSource,
@@ -77,7 +77,7 @@ var deletedVolumeSource = Entry{
 		BySpec: outside,
 	},
 	Ways:   map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
-	At:     atVolumes(commands((*Case).recoverPod, (*Case).deletePod), commands((*Case).recoverPod), startDaemonFirst, startDaemonThenContainer),
+	At:     atVolumes(remedyLines{(*Case).recoverPod, (*Case).deletePod}, remedyLines{(*Case).recoverPod}, startDaemonFirst, startDaemonThenContainer),
 	Loss:   loseNothing,
 	NoPlan: waitsForDriver,
 	Next:   driverNext,
@@ -171,7 +171,7 @@ var heldDevice = Entry{
 }
 
 // hungLines are the commands at a mount that does not answer.
-var hungLines = commands((*Case).recoverPod, (*Case).hungCommands)
+var hungLines = remedyLines{(*Case).recoverPod, (*Case).hungCommands}
 
 var hungMount = Entry{
 	Code:     HungMount,
@@ -230,7 +230,7 @@ var missingBindSource = Entry{
 	At: map[Place]Remedy{
 		PlaceSource: ofSpec, PlaceSubPath: ofSpec, PlaceHostPath: ofSpec, PlaceUnknown: ofSpec,
 		PlaceSocket: {
-			Commands: commands((*Case).showPod), NoPlan: always("nothing: the daemon that makes the socket has to be started, or the volume changed"),
+			Commands: remedyLines{(*Case).showPod}, NoPlan: always("nothing: the daemon that makes the socket has to be started, or the volume changed"),
 			Next: always("start the daemon that makes the socket, or change the volume in the pod's template"),
 		},
 	},
@@ -267,7 +267,7 @@ var orphanedPodVolumes = Entry{
 		BySpec: bySpec,
 	},
 	Ways:   map[ActionKind]Way{RemoveDirectory: {always(""), always("remove the empty directories that are left, and nothing that may be data")}},
-	At:     remedyAt(Remedy{Commands: commands((*Case).recoverDirectory, (*Case).listDirectory)}, PlacePodDirectory, PlaceUnknown),
+	At:     remedyAt(Remedy{Commands: remedyLines{(*Case).recoverDirectory, (*Case).listDirectory}}, PlacePodDirectory, PlaceUnknown),
 	NoPlan: "nothing: a person has to look at what is left",
 	Next:   "look at what is left in the directory before you remove it by hand",
 	Prevention: Prevention{
@@ -300,7 +300,7 @@ var sourceTypeMismatch = Entry{
 	At: map[Place]Remedy{
 		PlaceSource: ofSpec, PlaceHostPath: ofSpec, PlaceUnknown: ofSpec,
 		PlaceSocket: {
-			Commands: commands((*Case).showPod), NoPlan: always("nothing: what lies in the place of the socket has to go, or the volume has to be changed"),
+			Commands: remedyLines{(*Case).showPod}, NoPlan: always("nothing: what lies in the place of the socket has to go, or the volume has to be changed"),
 			Next: always("move away what lies in the place of the socket and start the daemon that makes it, or change the volume in the pod's template"),
 		},
 	},
@@ -372,7 +372,7 @@ var staleSubPath = Entry{
 		Replace: {always(""), replaceBind},
 		Unmount: {whyUnmount(""), always("unmount this one dead bind, which keeps its pod from going")},
 	},
-	At:     remedyAt(Remedy{Commands: commands((*Case).recoverPod, (*Case).unmountStaleBind)}, PlaceSubPath, PlaceUnknown),
+	At:     remedyAt(Remedy{Commands: remedyLines{(*Case).recoverPod, (*Case).unmountStaleBind}}, PlaceSubPath, PlaceUnknown),
 	NoPlan: "nothing by itself: the kubelet has to bind the current file",
 	Next:   "create another Diagnosis once that is solved",
 	Prevention: Prevention{

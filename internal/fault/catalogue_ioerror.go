@@ -7,7 +7,7 @@ package fault
 const VolumeIOError Code = "VolumeIOError"
 
 // ofServer is the remedy against the errors of a file system.
-var ofServer = Remedy{Commands: commands((*Case).recoverPod, showErrors)}
+var ofServer = Remedy{Commands: remedyLines{(*Case).recoverPod, showErrors}}
 
 var volumeIOError = Entry{
 	Code:     VolumeIOError,

@@ -33,7 +33,7 @@ var leftoverStaging = Entry{
 		Unmount: {always("the kubelet cannot have it staged before a controller has attached it"), always("unmount it, if that is still so and nothing uses it")},
 	},
 	At: map[Place]Remedy{
-		PlaceStaging: {Commands: commands(showAttachments, (*Case).unmountStaged)},
+		PlaceStaging: {Commands: remedyLines{showAttachments, (*Case).unmountStaged}},
 		PlaceUnknown: {},
 	},
 	NoPlan: "nothing: a new pod may have the volume staged there at any moment, and an unmount would then give it the node's own disk",

@@ -44,8 +44,8 @@ var stackedMounts = Entry{
 		Unmount: {always("the topmost equal the one beneath each"), always("unmount the topmost one by one, each while it equals the one beneath it and nothing uses it; one stays")},
 	},
 	At: map[Place]Remedy{
-		PlaceMounts:     {Commands: commands((*Case).recoverPlace, (*Case).showPlaces)},
-		PlaceMountLimit: {Commands: commands((*Case).showPlaces)},
+		PlaceMounts:     {Commands: remedyLines{(*Case).recoverPlace, (*Case).showPlaces}},
+		PlaceMountLimit: {Commands: remedyLines{(*Case).showPlaces}},
 		PlaceUnknown:    {},
 	},
 	NoPlan: "nothing: the mounts at the place are not all the same, or are in use",

@@ -145,7 +145,7 @@ var stuckTermination = Entry{
 		Unmount: {whyUnmount(""), always("unmount this one mount, which nothing uses; its file system stays mounted elsewhere")},
 	},
 	At: remedyAt(Remedy{
-		Commands: commands((*Case).recoverPod, (*Case).showWaiting, (*Case).listPlace),
+		Commands: remedyLines{(*Case).recoverPod, (*Case).showWaiting, (*Case).listPlace},
 		Next:     func(f Finding) string { return wayOf(f).next }, NoPlan: func(f Finding) string { return wayOf(f).noPlan },
 	}, PlaceVolume, PlaceSubPath, PlaceInsideVolume, PlacePodDirectory, PlaceUnknown),
 	NoPlan: "nothing: a person has to decide", Next: "look at the evidence, and create another Diagnosis once that is solved",

@@ -26,7 +26,7 @@ var wrongSubPath = Entry{
 		Fact:   always("it shows another directory than the spec names"),
 		BySpec: bySpec,
 	},
-	At:     map[Place]Remedy{PlaceSubPath: {NewPod: true, Commands: commands((*Case).showPod, (*Case).deletePod)}, PlaceUnknown: {}},
+	At:     map[Place]Remedy{PlaceSubPath: {NewPod: true, Commands: remedyLines{(*Case).showPod, (*Case).deletePod}}, PlaceUnknown: {}},
 	NoPlan: "nothing: a container has the directory, and another beneath it would change its data",
 	Next:   "compare what the container has with the volume, stop the program that writes to the wrong directory, and update the driver of the volume",
 	Prevention: Prevention{

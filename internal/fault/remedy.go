@@ -30,7 +30,8 @@ type Remedy struct {
 	Next, NoPlan func(Finding) string
 }
 
-func commands(list ...func(*Case) []Command) []func(*Case) []Command { return list }
+// remedyLines are commands of a remedy, each if it is for the finding.
+type remedyLines []func(*Case) []Command
 
 // shows are commands that need no fact about the finding.
 func shows(list ...Command) func(*Case) []Command { return func(*Case) []Command { return list } }
@@ -46,14 +47,14 @@ func remedyAt(remedy Remedy, places ...Place) map[Place]Remedy {
 
 var (
 	// ofHolder is the remedy against the holder of a device or of a file system.
-	ofHolder = Remedy{Commands: commands((*Case).releaseDevice, (*Case).showHolders)}
+	ofHolder = Remedy{Commands: remedyLines{(*Case).releaseDevice, (*Case).showHolders}}
 	// ofSpec is that of a fault that the pod's spec, or the node, has to be changed for.
-	ofSpec = Remedy{Commands: commands((*Case).showPod)}
+	ofSpec = Remedy{Commands: remedyLines{(*Case).showPod}}
 )
 
 // atVolumes are the remedies of a volume that is broken as a whole. A driver mounts its volume again for a new pod. A mount
 // of the node or of a workload stays as it is. next is for the latter, and ofCopy for a copy in a container.
-func atVolumes(mounted, other []func(*Case) []Command, next, ofCopy func(Finding) string) map[Place]Remedy {
+func atVolumes(mounted, other remedyLines, next, ofCopy func(Finding) string) map[Place]Remedy {
 	volume, node := Remedy{NewPod: true, Commands: mounted}, Remedy{Commands: other, Next: next}
 	return map[Place]Remedy{
 		PlaceVolume: volume, PlaceSubPath: volume, PlaceContainer: {NewPod: true, Commands: mounted, Next: ofCopy}, PlaceHostPath: node,
@@ -63,7 +64,7 @@ func atVolumes(mounted, other []func(*Case) []Command, next, ofCopy func(Finding
 
 // deadAtVolumes are those of a volume that is dead for good.
 func deadAtVolumes() map[Place]Remedy {
-	return atVolumes(commands((*Case).recoverPod, (*Case).deletePod), commands((*Case).recoverPod, (*Case).unmountDead),
+	return atVolumes(remedyLines{(*Case).recoverPod, (*Case).deletePod}, remedyLines{(*Case).recoverPod, (*Case).unmountDead},
 		startDaemonFirst, startDaemonThenContainer)
 }
 
