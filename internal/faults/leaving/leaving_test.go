@@ -6,6 +6,7 @@ package leaving
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,5 +145,28 @@ func TestForgedUID(t *testing.T) {
 	cancel()
 	if _, err := (&Inspector{Kubelet: newRoot(t, "")}).Inspect(canceled, leavingPod()); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestKilledInKernel: a thread counts if it waits in the kernel and has a SIGKILL that it has not taken, by itself or with its process.
+func TestKilledInKernel(t *testing.T) {
+	t.Parallel()
+	const status = "Name:\tdd\nUmask:\t0022\nState:\t%s\nTgid:\t7\nThreads:\t1\nSigPnd:\t%s\nShdPnd:\t%s\nSigBlk:\t0000000000000100\n"
+	const none, kill, others = "0000000000000000", "0000000000000100", "00000000ffffeeff"
+	for name, c := range map[string]struct {
+		state, own, shared string
+		want               bool
+	}{
+		"its own":              {"D (disk sleep)", kill, none, true},
+		"that of its process":  {"D (disk sleep)", none, kill, true},
+		"with others":          {"D (disk sleep)", none, "00000000000147a3", true},
+		"other signals alone":  {"D (disk sleep)", others, others, false},
+		"no signal":            {"D (disk sleep)", none, none, false},
+		"it can take the kill": {"S (sleeping)", kill, kill, false},
+		"it runs":              {"R (running)", kill, kill, false},
+	} {
+		if text := fmt.Sprintf(status, c.state, c.own, c.shared); killedInKernel.MatchString(text) != c.want {
+			t.Errorf("%s: not %v of\n%s", name, c.want, text)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package leaving
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -82,7 +83,7 @@ func killedAndWaiting(podUID string) (all []Process, err error) {
 			step()
 			task := fmt.Sprintf("%s/task/%d", dir, tid)
 			status, err := sys.ReadProc(task+"/status", nil)
-			if err != nil || !killed(string(status)) {
+			if err != nil || !killedInKernel.Match(status) {
 				continue
 			}
 			where, _ := sys.ReadProc(task+"/wchan", nil) // some kernels have none
@@ -111,20 +112,6 @@ func killedAndWaiting(podUID string) (all []Process, err error) {
 // maxStack bounds the text of a stack in the kernel, in bytes.
 const maxStack = 400
 
-// killed reports whether a thread waits in the kernel and has not taken a SIGKILL, by its status in /proc.
-func killed(status string) bool {
-	waits, pending := false, false
-	for line := range strings.Lines(status) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		value = strings.TrimSpace(value)
-		switch name {
-		case "State":
-			waits = strings.HasPrefix(value, "D")
-		case "SigPnd", "ShdPnd":
-			const sigkill = 9
-			set, err := strconv.ParseUint(value, 16, 64)
-			pending = pending || err == nil && set>>(sigkill-1)&1 == 1
-		}
-	}
-	return waits && pending
-}
+// killedInKernel is the status in /proc of a thread that waits in the kernel and has not taken a SIGKILL. The number of that signal is 9: the lowest bit
+// of the third digit from the end, in the signals that wait for the thread, or for its process.
+var killedInKernel = regexp.MustCompile(`(?s)\nState:\tD.*\n(?:SigPnd|ShdPnd):\t[0-9a-f]*[13579bdf][0-9a-f]{2}\n`)

@@ -199,7 +199,7 @@ func TestKilledProcessThatWaits(t *testing.T) {
 	kerneltest.Must(t, app.Process.Kill())
 	kerneltest.Await(t, "a process that was killed and waits", func() bool {
 		status, err := os.ReadFile("/proc/" + strconv.Itoa(app.Process.Pid) + "/status")
-		return err == nil && killed(string(status))
+		return err == nil && killedInKernel.Match(status)
 	})
 	findings := s.judge(s.look(time.Hour))
 	if len(findings) != 1 || findings[0].Details.Reason != fault.ReasonProcessWaits || findings[0].Details.HeldBy.PID != app.Process.Pid ||
