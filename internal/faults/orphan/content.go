@@ -130,9 +130,11 @@ func (p *Pod) addEntryOf(dir *sys.FD, name, rel string, depth int) error {
 		p.allEntries = append(p.allEntries, entry)
 		return nil
 	}
-	entry.Kind, entry.Reason = Directory, unknownReason(rel)
-	if entry.Reason != "" {
-		entry.Kind = Other
+	switch top, _, _ := strings.Cut(rel, "/"); top {
+	case ".", volumesDir, subPathsDir, devicesDir, pluginsDir, logsDir:
+		entry.Kind = Directory
+	default:
+		entry.Kind, entry.Reason = Other, "the kubelet makes no such directory"
 	}
 	if err := p.addChildren(fd, &entry, depth); err != nil {
 		return err
@@ -162,15 +164,6 @@ func (p *Pod) addChildren(fd *sys.FD, entry *Entry, depth int) error {
 		}
 	}
 	return nil
-}
-
-// unknownReason says why a directory is none that the kubelet makes.
-func unknownReason(rel string) string {
-	switch top, _, _ := strings.Cut(rel, "/"); top {
-	case ".", volumesDir, subPathsDir, devicesDir, pluginsDir, logsDir:
-		return ""
-	}
-	return "the kubelet makes no such directory"
 }
 
 // classifyFile says what a file is, by the place where the kubelet has such ones, and by what is in it.

@@ -51,7 +51,10 @@ func (i *Inspector) askSources(ctx context.Context, open []string) podSources {
 	if silent != nil {
 		s.unavailable = append(s.unavailable, "the container runtime could not be asked: "+silent.Error())
 	}
-	if len(s.unavailable) == 0 && !i.sourcesAgree(s) {
+	// A runtime of the wrong node would know none of our pods. If the API server was not asked, its pods in the cache count.
+	if len(s.unavailable) == 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(s.runtime)), func(uid string) bool {
+		return s.server[uid] || s.server == nil && i.inCache(uid)
+	}) {
 		s.unavailable = append(s.unavailable, "the API server and the container runtime know no pod in common, so they may speak of different nodes")
 	}
 	if s.server != nil && len(s.unavailable) == 0 {
@@ -175,26 +178,4 @@ func (i *Inspector) containerDoubts(ctx context.Context, uids []string, from pod
 		}
 	}
 	return why
-}
-
-// sourcesAgree reports whether the two speak of one node. A runtime of the wrong node would know none of our pods. If
-// the API server was not asked, its pods in the cache count.
-func (i *Inspector) sourcesAgree(s podSources) bool {
-	for uid := range s.runtime {
-		if s.server[uid] || s.server == nil && i.inCache(uid) {
-			return true
-		}
-	}
-	return false
-}
-
-// knownBy says which source knows the pod; empty: none.
-func (s podSources) knownBy(uid string) string {
-	switch {
-	case s.server[uid]:
-		return "the API server knows a pod of that UID on this node"
-	case s.runtime[uid]:
-		return "the container runtime has a sandbox of that pod"
-	}
-	return ""
 }

@@ -46,6 +46,13 @@ type inspection struct {
 	removalStarted bool
 }
 
+// cleanupRetry is what is known of how the kubelet finishes with the volumes of pods that are gone.
+type cleanupRetry struct {
+	onlyOnce bool      // whether it tries once with those that it finds when it starts, and not mounted
+	since    time.Time // when it has started
+	err      error     // why that is not known
+}
+
 // judgeTerms are those on which directories are judged, the same for all.
 type judgeTerms struct {
 	now         time.Time
@@ -103,7 +110,7 @@ func (n *inspection) surveyPods(ctx context.Context) (*Survey, error) {
 	}
 	n.podSources = n.inspector.askSources(ctx, open)
 	survey.UnavailableSources = n.podSources.unavailable
-	uids = slices.DeleteFunc(uids, func(uid string) bool { return n.podSources.knownBy(uid) != "" })
+	uids = slices.DeleteFunc(uids, func(uid string) bool { return n.podSources.server[uid] || n.podSources.runtime[uid] })
 	if len(uids) == 0 {
 		return survey, ctx.Err()
 	}
@@ -184,7 +191,10 @@ func (n *inspection) inspectPods(ctx context.Context, uids []string, s *Survey) 
 	if err != nil {
 		return fmt.Errorf("look for mounts: %w", err)
 	}
-	n.cleanupRetry = cleanupRetryOf(n.node)
+	retry := &n.cleanupRetry
+	if retry.onlyOnce, retry.err = n.node.RetriesCleanupOnce(); retry.err == nil && retry.onlyOnce {
+		retry.since, retry.err = n.node.Started()
+	}
 	s.terms = n.newTerms()
 	s.Coverage = &survey
 	err = n.withPodsDirectory(ctx, func(pods *sys.FD) error {
@@ -227,39 +237,28 @@ func (n *inspection) withPodsDirectory(ctx context.Context, fn func(pods *sys.FD
 			return fmt.Errorf("open %q: %w", n.node.PodsDir(), err)
 		}
 		defer pods.Close()
-		if n.podsDirectory, err = n.directoryIDOf(pods); err != nil {
-			return err
+		// The mount table shows which one it is: the device number of a file is not reliable on all file systems.
+		m, ok := n.table.On(n.node.PodsDir())
+		st, err := pods.Stat(sys.StatMountID)
+		id := int(st.MountID)
+		if err != nil || !st.Has(sys.StatMountID) {
+			id, err = pods.FDMountID()
 		}
+		switch {
+		case err != nil:
+			return err
+		case !ok, m.ID != id, m.Deleted():
+			return fmt.Errorf("find the mount that %q lies on: the mount table does not show it", n.node.PodsDir())
+		}
+		n.podsDirectory = directoryID{m.Major, m.Minor, pathInMount(m.Point, m.Root, n.node.PodsDir())}
 		return fn(pods)
 	})
-}
-
-// directoryIDOf returns the directory and the file system that the directory of the pods lies on, by the mount table:
-// the device number of a file is not reliable on all file systems.
-func (n *inspection) directoryIDOf(pods *sys.FD) (directoryID, error) {
-	m, ok := n.table.On(n.node.PodsDir())
-	id, err := mountIDOf(pods)
-	switch {
-	case err != nil:
-		return directoryID{}, err
-	case !ok, m.ID != id, m.Deleted():
-		return directoryID{}, fmt.Errorf("find the mount that %q lies on: the mount table does not show it", n.node.PodsDir())
-	}
-	return directoryID{m.Major, m.Minor, pathInMount(m.Point, m.Root, n.node.PodsDir())}, nil
 }
 
 // pathInMount is what a path is in the file system of a mount that it lies below.
 func pathInMount(point, root, name string) string {
 	below, _ := mountinfo.Below(point, name)
 	return path.Join(root, below)
-}
-
-func mountIDOf(fd *sys.FD) (int, error) {
-	st, err := fd.Stat(sys.StatMountID)
-	if err == nil && st.Has(sys.StatMountID) {
-		return int(st.MountID), nil
-	}
-	return fd.FDMountID()
 }
 
 // podDirectories lists the pods that have one.

@@ -82,23 +82,18 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (repair.Part,
 	if len(plan.Actions) == 0 {
 		return repair.Part{NotApplicable: s.NoneReason(options.uid)}, nil
 	}
-	plan.Notes, err = refusalNotes(stay)
-	return plan, err
-}
-
-// maxRefusalNotes bounds of how many pods it is remembered why they stay.
-const maxRefusalNotes = 10
-
-func refusalNotes(stay []string) (map[string]string, error) {
 	if len(stay) == 0 {
-		return nil, nil
+		return plan, nil
 	}
 	if more := len(stay) - maxRefusalNotes; more > 0 {
 		stay = append(stay[:maxRefusalNotes], fmt.Sprintf("and %d more", more))
 	}
-	notes := map[string]string{}
-	return notes, processor.AddJSON(notes, map[string]any{keyRecoverRefused: stay})
+	plan.Notes = map[string]string{}
+	return plan, processor.AddJSON(plan.Notes, map[string]any{keyRecoverRefused: stay})
 }
+
+// maxRefusalNotes bounds of how many pods it is remembered why they stay.
+const maxRefusalNotes = 10
 
 // Open implements repair.Family. Each action looks for itself.
 func (h *Recoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
