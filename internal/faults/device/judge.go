@@ -82,7 +82,9 @@ func (t mountTables) hostVolumePath(m, parent mountinfo.Mount) (found string, al
 	}
 	paths, all := t.hostPathsOf(parent, path.Join(parent.Root, below))
 	for _, found := range paths {
-		if t.isVolumePath(found) {
+		rest, global := strings.CutPrefix(found, t.Plugins+"/") // ROOT/plugins/...
+		_, inPod, ofPod := t.splitPodPath(found)                // ROOT/pods/UID/volume...
+		if global && rest != "" || !global && ofPod && strings.HasPrefix(inPod, "volume") {
 			return found, all
 		}
 	}
@@ -103,15 +105,6 @@ func (t mountTables) hostPathsOf(m mountinfo.Mount, name string) (found []string
 		}
 	}
 	return found, !more
-}
-
-// isVolumePath reports whether the kubelet mounts volumes at such a path: ROOT/plugins/..., ROOT/pods/UID/volume...
-func (t mountTables) isVolumePath(name string) bool {
-	if rest, ok := strings.CutPrefix(name, t.Plugins+"/"); ok {
-		return rest != ""
-	}
-	_, rest, ok := t.splitPodPath(name)
-	return ok && strings.HasPrefix(rest, "volume")
 }
 
 // splitPodPath takes ROOT/pods/UID/REST apart.

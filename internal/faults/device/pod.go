@@ -127,7 +127,7 @@ func (n *inspection) volumeName(ctx context.Context, name string) string {
 	return cmp.Or(volume, volumeOf(name))
 }
 
-// addPatch says how such copies are prevented.
+// addPatch says how such copies are prevented: by a patch of the workload's template, as a pod cannot be changed.
 func (n *inspection) addPatch(ctx context.Context, holder *HolderInfo) {
 	if holder.In.Owner == nil || holder.Origin.CarrierMount == nil || holder.Origin.HostPath == "" {
 		return
@@ -145,19 +145,21 @@ func (n *inspection) addPatch(ctx context.Context, holder *HolderInfo) {
 		holder.Origin.VolumeMount, kind = volumeMount(pod, holder.In.Container, holder.Origin.CarrierMount.ContainerPath)
 	}
 	if holder.Origin.CarrierMount.Propagation == cri.PropagationNone && holder.In.Container != "" {
-		holder.Origin.Patch = propagationCaveat(n.table, holder.Origin.CarrierMount.HostPath) + propagationPatch(*holder, kind)
+		caveat := "" // where the directory lies on a mount that is private, the container runtime starts no container that is to follow its mounts
+		if m, ok := n.table.On(path.Clean(holder.Origin.CarrierMount.HostPath)); ok && m.Shared == 0 && m.Master == 0 {
+			caveat = fmt.Sprintf("# The mount at %q is private on this node: make it shared first (mount --make-rshared), or name the kubelet's root\n"+
+				"# directory as hostPath, which is shared; else the container does not start.\n", m.Point)
+		}
+		mount := map[string]string{"mountPath": holder.Origin.CarrierMount.ContainerPath, "mountPropagation": string(cri.PropagationHostToContainer)}
+		if holder.Origin.VolumeMount != "" {
+			mount["name"] = holder.Origin.VolumeMount
+		}
+		container := map[string]any{"name": holder.In.Container, "volumeMounts": []any{mount}}
+		text, _ := yaml.Marshal(map[string]any{ // maps of strings can be written
+			"spec": map[string]any{"template": map[string]any{"spec": map[string]any{kind: []any{container}}}},
+		})
+		holder.Origin.Patch = caveat + string(text)
 	}
-}
-
-// propagationCaveat says, as a comment of YAML, what has to be done on the node before a container can follow its
-// mounts: where the directory lies on a mount that is private, the container runtime refuses to start one that asks to.
-func propagationCaveat(t *mountinfo.Table, hostPath string) string {
-	m, ok := t.On(path.Clean(hostPath))
-	if !ok || m.Shared != 0 || m.Master != 0 {
-		return ""
-	}
-	return fmt.Sprintf("# The mount at %q is private on this node: make it shared first (mount --make-rshared), or name the kubelet's root\n"+
-		"# directory as hostPath, which is shared; else the container does not start.\n", m.Point)
 }
 
 // volumeMount finds the volume that a container mounts at a path, and in which list of the spec the container is.
@@ -172,20 +174,4 @@ func volumeMount(pod *corev1.Pod, container, at string) (name, list string) {
 		}
 	}
 	return "", list
-}
-
-// propagationPatch is for the workload's template: what is in a pod cannot be changed.
-func propagationPatch(h HolderInfo, list string) string {
-	mount := map[string]string{"mountPath": h.Origin.CarrierMount.ContainerPath, "mountPropagation": string(cri.PropagationHostToContainer)}
-	if h.Origin.VolumeMount != "" {
-		mount["name"] = h.Origin.VolumeMount
-	}
-	container := map[string]any{"name": h.In.Container, "volumeMounts": []any{mount}}
-	text, err := yaml.Marshal(map[string]any{
-		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{list: []any{container}}}},
-	})
-	if err != nil {
-		return "" // maps of strings can be written
-	}
-	return string(text)
 }

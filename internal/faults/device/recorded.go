@@ -76,16 +76,12 @@ func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *E
 	if err != nil {
 		return nil, nil, err
 	}
-	return found.usages, found.inspection.evidence(found.reports), nil
-}
-
-// evidence is what was asked for in the look.
-func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
+	n := found.inspection
 	evidence := &Evidence{
 		KubeletPID: n.node.PID, Host: n.host, AlivePods: n.aliveReasons, StayingPods: n.stayingReasons, SeesAll: n.seesAll, Devices: []DeviceEvidence{},
 		Tables: map[uint64][]mountinfo.Mount{}, Unread: n.unreadTables, Processes: n.processes, Claims: n.claims, StagedVolumes: n.stagedVolumes,
 	}
-	for _, r := range reports {
+	for _, r := range found.reports {
 		of := DeviceEvidence{Report: *r, Left: n.left[r.Device.Name], Unseen: describeUnseen(r.Coverage.Mounts)}
 		if of.Report.Untested != nil {
 			of.Untested, of.NoAnswer, of.Report.Untested = r.Untested.Error(), errors.Is(r.Untested, blockdev.ErrNoAnswer), nil
@@ -96,7 +92,7 @@ func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 	for inode, table := range n.tables {
 		evidence.Tables[inode] = table.Mounts()
 	}
-	return evidence
+	return found.usages, evidence, nil
 }
 
 // Judge makes the cases again from evidence alone. n gives paths alone.

@@ -83,28 +83,19 @@ func (i *Inspector) findRemovable(ctx context.Context, want fault.Mount) (Holder
 			}
 		}
 	}
-	stands, err := i.mountExists(want)
-	if err == nil && stands {
-		err = fmt.Errorf("%w: its file system is no longer left behind: the kubelet's own mount namespace has it mounted", ErrNotRemovable)
-	}
-	if err == nil {
-		err = mount.ErrNotMounted
-	}
-	return HolderInfo{}, err
-}
-
-// mountExists reports whether the mount is there, wherever it may be.
-func (i *Inspector) mountExists(want fault.Mount) (bool, error) {
 	id, err := faults.MountID(want)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", ErrNoTarget, err)
+		return HolderInfo{}, fmt.Errorf("%w: %w", ErrNoTarget, err)
 	}
-	there := false
+	stands := false // wherever it may be
 	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
-		there = there || faults.MountOf(*m).Same(want)
+		stands = stands || faults.MountOf(*m).Same(want)
 	})
-	if err == nil && !there {
-		err = survey.CheckComplete()
+	switch {
+	case err == nil && stands:
+		err = fmt.Errorf("%w: its file system is no longer left behind: the kubelet's own mount namespace has it mounted", ErrNotRemovable)
+	case err == nil:
+		err = cmp.Or(survey.CheckComplete(), mount.ErrNotMounted)
 	}
-	return there, err
+	return HolderInfo{}, err
 }

@@ -176,39 +176,36 @@ func (h *IdleRecoverer) Open(_ context.Context, r processor.Request, p repair.Pa
 	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
 }
 
-// Apply unmaps one device, if it is the one that was planned, and is unused still.
+// Apply unmaps one device, if it is the one that was planned, and is unused still. It refuses a device that is no krbd device, has its node bound, or
+// has been used since it was planned for. The counters of that time are unknown if the node's agent has started since and has not swept yet: then it is
+// enough that nothing holds it.
 func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 	if a.Kind != fault.Detach {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
-	gone, err := h.Inspector.Detach(ctx, a.Device, func(d blockdev.Device) error { return h.checkUnmap(ctx, d) })
+	gone, err := h.Inspector.Detach(ctx, a.Device, func(d blockdev.Device) error {
+		if d.Kind != blockdev.KRBD || d.Parent != "" {
+			return fmt.Errorf("%w: %s is no krbd device", device.ErrNotRemovable, d.Node())
+		}
+		point, err := h.Inspector.NodeUsed(ctx, d)
+		if err == nil && point != "" {
+			err = fmt.Errorf("%w: its node is bound at %q", device.ErrNotRemovable, point)
+		}
+		if err != nil {
+			return err
+		}
+		now, err := h.Inspector.Finder.Sys.Stat(d)
+		if err != nil {
+			return err
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if before, known := h.samples[device.Reference(d)]; known && (before.activity != now || now.InFlight > 0) {
+			return fmt.Errorf("%w: %s was used since it was planned for", device.ErrNotRemovable, d.Node())
+		}
+		return nil
+	})
 	return detachOutcome("unmapped", gone, err)
-}
-
-// checkUnmap refuses a device that is no krbd device, has its node bound, or has been used since it was planned for. The
-// counters of that time are unknown if the node's agent has started since and has not swept yet: then it is enough that
-// nothing holds it.
-func (h *IdleRecoverer) checkUnmap(ctx context.Context, d blockdev.Device) error {
-	if d.Kind != blockdev.KRBD || d.Parent != "" {
-		return fmt.Errorf("%w: %s is no krbd device", device.ErrNotRemovable, d.Node())
-	}
-	point, err := h.Inspector.NodeUsed(ctx, d)
-	if err == nil && point != "" {
-		err = fmt.Errorf("%w: its node is bound at %q", device.ErrNotRemovable, point)
-	}
-	if err != nil {
-		return err
-	}
-	now, err := h.Inspector.Finder.Sys.Stat(d)
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if before, known := h.samples[device.Reference(d)]; known && (before.activity != now || now.InFlight > 0) {
-		return fmt.Errorf("%w: %s was used since it was planned for", device.ErrNotRemovable, d.Node())
-	}
-	return nil
 }
 
 // Verify proves that every device of the plan is gone.

@@ -12,6 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
 )
@@ -124,7 +125,10 @@ func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, us
 			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Sentence(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}
-	why, reason := o.detachReason(i, usage.Device), o.notDetachedReason(usage.Device)
+	why, reason := o.detachReason(i, usage.Device), ""
+	if o.detach == "true" && detachable(usage.Device) && !usage.Device.Known() {
+		reason = "it is not detached: another device could take its name unnoticed, as the kernel numbers disks only from Linux " + sys.HasDiskSequence.Kernel
+	}
 	if why != "" {
 		if err := checkNoBlockVolume(ctx, i, usage.Device); err != nil {
 			why, reason = "", "it is not detached: "+err.Error()

@@ -11,7 +11,6 @@ import (
 
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -48,15 +47,6 @@ func detachable(d blockdev.Device) bool {
 	return (d.Kind == blockdev.KRBD || d.Kind == blockdev.Loop || d.Kind == blockdev.Zram) && d.Parent == ""
 }
 
-// notDetachedReason returns why a device is not detached though that is asked for, or nothing.
-func (o releaseOptions) notDetachedReason(d blockdev.Device) string {
-	if o.detach != "true" || !detachable(d) || d.Known() {
-		return ""
-	}
-	return "it is not detached: another device could take its name unnoticed, as the kernel numbers disks only from Linux " +
-		sys.HasDiskSequence.Kernel
-}
-
 // detachReason says why a device is detached once it is free; empty: it is not.
 func (o releaseOptions) detachReason(i *device.Inspector, d blockdev.Device) string {
 	switch {
@@ -66,14 +56,10 @@ func (o releaseOptions) detachReason(i *device.Inspector, d blockdev.Device) str
 		return "it was mapped only for the kubelet's volume, and nothing mounts it now"
 	case o.detach == "true":
 		return "the parameter " + paramReleaseDetach + " asks for it"
-	case d.Kind == blockdev.Loop && o.backedByKubelet(i, d):
-		return "the file behind it is the kubelet's"
+	case d.Kind == blockdev.Loop:
+		if b, err := i.Finder.Sys.Backing(d); err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/") {
+			return "the file behind it is the kubelet's"
+		}
 	}
 	return ""
-}
-
-// backedByKubelet reports whether the file behind a loop device lies in the kubelet's directories.
-func (o releaseOptions) backedByKubelet(i *device.Inspector, d blockdev.Device) bool {
-	b, err := i.Finder.Sys.Backing(d)
-	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")
 }

@@ -57,9 +57,17 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan
 	if len(m.Devices) == 0 {
 		return processor.Result{}, processor.Stalled(errors.New("decode notes of plan: no device is noted"))
 	}
-	lives, err := h.verifyOthers(m)
-	if err != nil {
-		return processor.Result{}, err
+	lives := "every holder lives" // and nothing else has gone from where the copies were
+	for _, n := range m.Others {
+		missing, alive, gone, err := n.Recheck()
+		switch {
+		case err != nil:
+			return processor.Result{}, err
+		case gone || len(n.PIDs) > 0 && !alive:
+			lives = fmt.Sprintf("those in mount namespace mnt:[%d] have ended since, which was not our doing", n.Namespace)
+		case len(missing) > 0:
+			return processor.Result{}, processor.Stalled(fmt.Errorf("verify mounts of mnt:[%d]: mounts %v were not to be touched, and are gone", n.Namespace, missing))
+		}
 	}
 	var results []string
 	for _, d := range m.Devices {
@@ -145,21 +153,4 @@ func (h *ReleaseRecoverer) hasNoData(d blockdev.Device) bool {
 	}
 	_, err := h.Inspector.Finder.Sys.Backing(d)
 	return errors.Is(err, blockdev.ErrNotAttached)
-}
-
-// verifyOthers makes sure that nothing else has gone from where the copies were, and says whether the holders live.
-func (h *ReleaseRecoverer) verifyOthers(m releaseState) (lives string, err error) {
-	lives = "every holder lives"
-	for _, n := range m.Others {
-		missing, alive, gone, err := n.Recheck()
-		switch {
-		case err != nil:
-			return "", err
-		case gone || len(n.PIDs) > 0 && !alive:
-			lives = fmt.Sprintf("those in mount namespace mnt:[%d] have ended since, which was not our doing", n.Namespace)
-		case len(missing) > 0:
-			return "", processor.Stalled(fmt.Errorf("verify mounts of mnt:[%d]: mounts %v were not to be touched, and are gone", n.Namespace, missing))
-		}
-	}
-	return lives, nil
 }
