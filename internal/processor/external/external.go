@@ -26,7 +26,7 @@ type Processors struct {
 
 // Server returns the processor of an Operation that calls a server.
 func (p *Processors) Server(operation string, u *url.URL) processor.Processor {
-	return newRemote(p.HTTP, operation, u)
+	return &remote{client: p.HTTP, name: operation, url: u}
 }
 
 // scriptProcessor returns the processor of an Operation that runs a script. It fails if scripts are off.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -24,7 +25,10 @@ const (
 	maxReason = 1 << 10
 )
 
-// remote is one server's processor.
+// refusalStatuses are the answers of a server that say that this is not the processor's fault.
+var refusalStatuses = []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+
+// remote is one server's processor. NewClient makes the client; name is for people.
 //
 // It calls a processor over HTTP or HTTPS by KubeDiag's contract: POST a JSON object of strings, get one back. 200 with
 // such an object succeeds. 404, 409 and 422 say that this is not the processor's fault; all other answers fail. The
@@ -37,12 +41,7 @@ type remote struct {
 	url    *url.URL
 }
 
-// newRemote makes a Processor that posts to u. NewClient makes the client; name is for people.
-func newRemote(client *http.Client, name string, u *url.URL) *remote {
-	return &remote{client: client, name: name, url: u}
-}
-
-// Name is the name given to New.
+// Name is its name.
 func (p *remote) Name() string { return p.name }
 
 // Run posts the request and reads the answer, within the time that ctx allows.
@@ -65,7 +64,17 @@ func (p *remote) Run(ctx context.Context, r processor.Request) (processor.Result
 		return processor.Result{}, p.describeFailure("post", err)
 	}
 	defer response.Body.Close()
-	result, err := readAnswer(response)
+	var result processor.Result
+	switch location := response.Header.Get("Location"); {
+	case response.StatusCode == http.StatusOK:
+		result, err = decodeAnswer(response.Body)
+	case slices.Contains(refusalStatuses, response.StatusCode):
+		result.NotApplicable = refusalReason(response)
+	case location != "":
+		err = fmt.Errorf("status %q: a redirect to %.256q is not followed", response.Status, location)
+	default:
+		err = fmt.Errorf("status is not 200: %s", refusalReason(response))
+	}
 	if err != nil {
 		return processor.Result{}, p.describeFailure("read answer", err)
 	}
@@ -75,19 +84,6 @@ func (p *remote) Run(ctx context.Context, r processor.Request) (processor.Result
 // describeFailure names the server. The URL is printed without user and password.
 func (p *remote) describeFailure(verb string, err error) error {
 	return fmt.Errorf("%s %q: %w", verb, p.url.Redacted(), err)
-}
-
-func readAnswer(response *http.Response) (processor.Result, error) {
-	switch response.StatusCode {
-	case http.StatusOK:
-		return decodeAnswer(response.Body)
-	case http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity:
-		return processor.Result{NotApplicable: refusalReason(response)}, nil
-	}
-	if location := response.Header.Get("Location"); location != "" {
-		return processor.Result{}, fmt.Errorf("status %q: a redirect to %.256q is not followed", response.Status, location)
-	}
-	return processor.Result{}, fmt.Errorf("status is not 200: %s", refusalReason(response))
 }
 
 // decodeAnswer takes a JSON object of strings, without text behind it.

@@ -24,9 +24,18 @@ const (
 // NewClient makes the client for all calls. Servers must have a certificate of an authority that the system trusts, or
 // of one in the PEM file caFile, if that is not empty.
 func NewClient(caFile string) (*http.Client, error) {
-	roots, err := trustedAuthorities(caFile)
-	if err != nil {
-		return nil, err
+	var roots *x509.CertPool // nil: the system's authorities alone
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("read certificates of authorities: %w", err)
+		}
+		if roots, err = x509.SystemCertPool(); err != nil {
+			roots = x509.NewCertPool() // an image without a system's authorities
+		}
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read certificates of authorities from %q: %w", caFile, errors.New("no certificate in PEM form"))
+		}
 	}
 	return &http.Client{
 		Transport: &http.Transport{
@@ -42,23 +51,4 @@ func NewClient(caFile string) (*http.Client, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
-}
-
-// trustedAuthorities returns the system's authorities and those of the file. nil stands for the system's alone.
-func trustedAuthorities(caFile string) (*x509.CertPool, error) {
-	if caFile == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(caFile)
-	if err != nil {
-		return nil, fmt.Errorf("read certificates of authorities: %w", err)
-	}
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		roots = x509.NewCertPool() // an image without a system's authorities
-	}
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read certificates of authorities from %q: %w", caFile, errors.New("no certificate in PEM form"))
-	}
-	return roots, nil
 }

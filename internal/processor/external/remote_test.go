@@ -40,7 +40,7 @@ func call(t *testing.T, address, caFile string, timeout time.Duration) (processo
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return newRemote(client, "test", u).Run(ctx, processor.Request{
+	return (&remote{client: client, name: "test", url: u}).Run(ctx, processor.Request{
 		Node: "n", Pod: processor.Pod{Namespace: "a", Name: "b"},
 		Values: map[string]string{"param.x": "1", "node": "forged"},
 	})

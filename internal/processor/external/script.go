@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
@@ -78,7 +79,8 @@ func (s *scriptProcessor) Run(ctx context.Context, r processor.Request) (process
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		if text := stderr.lastBytes(); text != "" {
+		tail := stderr.keptBytes[max(0, len(stderr.keptBytes)-maxTail):]
+		if text := strings.TrimSpace(strings.ToValidUTF8(string(tail), string(utf8.RuneError))); text != "" {
 			err = fmt.Errorf("%w: %s", err, text)
 		}
 		return processor.Result{}, fmt.Errorf("run script of operation %q: %w", s.Operation, err)

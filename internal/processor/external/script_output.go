@@ -30,9 +30,3 @@ func (c *cappedOutput) String() string {
 	}
 	return s
 }
-
-// lastBytes returns the last kept bytes, for a message.
-func (c *cappedOutput) lastBytes() string {
-	kept := c.keptBytes[max(0, len(c.keptBytes)-maxTail):]
-	return strings.TrimSpace(strings.ToValidUTF8(string(kept), string(utf8.RuneError)))
-}

@@ -58,8 +58,14 @@ func (h *Recoverer) unmountBind(ctx context.Context, pod *corev1.Pod, action fau
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", point, pod.Namespace,
 			pod.Name, pod.UID))
 	}
-	if err := h.refuseWhileUsed(ctx, pod, point); err != nil {
-		return fault.Applied{}, err
+	if pod.DeletionTimestamp != nil {
+		what, err := cri.PodRuns(ctx, h.Sources.Runtime, string(pod.UID))
+		if err != nil {
+			return fault.Applied{}, err
+		}
+		if what != "" {
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: its pod is being deleted, and may still use it: %s", point, what))
+		}
 	}
 	points := []string{}
 	if subpath.IsAsked(action.Mount.FSType) { // else the table would be read for nothing, for each bind of the pod
@@ -92,18 +98,6 @@ func stalled(err error) error {
 		return &processor.WaitingError{Err: err, After: silenceRetry}
 	case refused:
 		return processor.Stalled(err)
-	}
-	return err
-}
-
-// refuseWhileUsed refuses the unmount for a pod that is being deleted and of which something runs.
-func (h *Recoverer) refuseWhileUsed(ctx context.Context, pod *corev1.Pod, point string) error {
-	if pod.DeletionTimestamp == nil {
-		return nil
-	}
-	what, err := cri.PodRuns(ctx, h.Sources.Runtime, string(pod.UID))
-	if err == nil && what != "" {
-		err = processor.Stalled(fmt.Errorf("unmount %q: its pod is being deleted, and may still use it: %s", point, what))
 	}
 	return err
 }

@@ -87,8 +87,18 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool { return !scope.includes(v) })
-	unjudged := scope.unjudged(survey)
+	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool {
+		return scope.pod != nil && !isMountedIn(v, scope.pod, scope.container)
+	})
+	var unjudged []string // the volumes and copies of which nothing can be said, and the parts of the node that could not be looked at
+	for _, u := range survey.Unknown.Places {
+		if scope.container == "" || u.Container == "" || u.Container == scope.container {
+			unjudged = append(unjudged, u.String())
+		}
+	}
+	for _, g := range survey.Unknown.Gaps {
+		unjudged = append(unjudged, g.String())
+	}
 	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Health) bool { return !v.Broken() })
 	if len(broken) > 0 {
 		if len(broken) > maxBrokenVolumes { // no namespace takes all places
@@ -101,19 +111,6 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 		return result, err
 	}
 	return processor.Result{NotApplicable: scope.noFaultReason(all, survey), Unjudged: unjudged}, nil
-}
-
-// unjudged lists the volumes and copies of which nothing can be said, and the parts of the node that could not be looked at.
-func (s searchScope) unjudged(survey *volume.Survey) (texts []string) {
-	for _, u := range survey.Unknown.Places {
-		if s.container == "" || u.Container == "" || u.Container == s.container {
-			texts = append(texts, u.String())
-		}
-	}
-	for _, g := range survey.Unknown.Gaps {
-		texts = append(texts, g.String())
-	}
-	return texts
 }
 
 // searchScope is the part of the node that is looked at.
@@ -136,9 +133,9 @@ func scopeOf(ctx context.Context, pods kubelet.Pods, r processor.Request) (scope
 	return scope, elsewhere, err
 }
 
-// includes reports whether a volume is in it.
-func (s searchScope) includes(v *volume.Health) bool {
-	return s.pod == nil || v.Evidence.Pod.UID == string(s.pod.UID) && (s.container == "" || slices.Contains(v.Evidence.Mounters(s.pod), s.container))
+// isMountedIn reports whether a volume is one of a pod, and, if a container is named, whether that mounts it.
+func isMountedIn(v *volume.Health, pod *corev1.Pod, container string) bool {
+	return v.Evidence.Pod.UID == string(pod.UID) && (container == "" || slices.Contains(v.Evidence.Mounters(pod), container))
 }
 
 // String is the subject of a sentence.

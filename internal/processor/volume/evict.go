@@ -150,8 +150,8 @@ func (h *EvictRecoverer) safetyReason(ctx context.Context, pod *corev1.Pod, find
 	case "StatefulSet":
 		text += "; the new pod is created after this one is gone"
 	}
-	if local := h.localVolumes(ctx, pod); len(local) > 0 {
-		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(local, ", "))
+	if plugins, err := h.volumesByPlugin(ctx, pod); err == nil && len(plugins[localPlugin]) > 0 {
+		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(plugins[localPlugin], ", "))
 	}
 	hung := slices.ContainsFunc(findings, func(f fault.Finding) bool { return fault.Known().Entry(f.Code).Breaks == fault.BreaksCallers })
 	if hung {

@@ -37,23 +37,17 @@ func (h *EvictRecoverer) Apply(ctx context.Context, request processor.Request, a
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", evictedIdentity(*action.Pod),
 			request.Pod.Namespace, request.Pod.Name))
 	}
-	return h.checkAgain(ctx, request, *action.Pod)
-}
-
-// checkAgain makes sure, right before, that the plan is still true. The result is Already if there is nothing
-// left to do.
-func (h *EvictRecoverer) checkAgain(ctx context.Context, r processor.Request, want fault.Pod) (done fault.Applied, err error) {
-	options, err := evictOptionsOf(r.Values)
+	options, err := evictOptionsOf(request.Values)
 	if err != nil {
 		return fault.Applied{}, err
 	}
-	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, request)
 	switch {
 	case errors.Is(err, kubelet.ErrPodNotFound):
 		return fault.AlreadySo("was gone already"), nil
 	case err != nil:
 		return fault.Applied{}, err
-	case string(pod.UID) != want.UID:
+	case string(pod.UID) != action.Pod.UID:
 		return fault.AlreadySo("was gone already: another pod has its name"), nil
 	case pod.DeletionTimestamp != nil:
 		return fault.AlreadySo("was being deleted already"), nil
@@ -61,11 +55,11 @@ func (h *EvictRecoverer) checkAgain(ctx context.Context, r processor.Request, wa
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
 	if why := h.reasonToKeep(pod, options); why != "" {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(want), why))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(*action.Pod), why))
 	}
-	findings, reasons, err := h.Judge.Unrepairable(ctx, want.UID)
+	findings, reasons, err := h.Judge.Unrepairable(ctx, action.Pod.UID)
 	if err == nil && len(findings) == 0 {
-		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", evictedIdentity(want), nothingToEvict(pod, reasons)))
+		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", evictedIdentity(*action.Pod), nothingToEvict(pod, reasons)))
 	}
 	return fault.Applied{}, err
 }

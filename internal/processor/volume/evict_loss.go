@@ -58,18 +58,8 @@ func volumeNames(pod *corev1.Pod, is func(corev1.Volume) bool) []string {
 // localPlugin is the kubelet's name for volumes of type local.
 const localPlugin = "kubernetes.io~local-volume"
 
-// localVolumes lists the pod's PersistentVolumes of type local. The agent has no right to read PersistentVolumes, but
-// the kubelet has a directory for each.
-func (h *EvictRecoverer) localVolumes(ctx context.Context, pod *corev1.Pod) []string {
-	plugins, err := h.volumesByPlugin(ctx, pod)
-	if err != nil {
-		return nil
-	}
-	return plugins[localPlugin]
-}
-
-// volumesByPlugin lists the volumes that the kubelet has for a pod by plugin; nil if it has none. Volumes themselves
-// are not looked at, nor anything that is mounted on the way, which may not answer.
+// volumesByPlugin lists the volumes that the kubelet has for a pod by plugin; nil if it has none. The agent has no right to read PersistentVolumes, but
+// the kubelet has a directory for each. Volumes themselves are not looked at, nor anything that is mounted on the way, which may not answer.
 func (h *EvictRecoverer) volumesByPlugin(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
 	n, err := h.Kubelet.Node(ctx)
 	if err != nil {

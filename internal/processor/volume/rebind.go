@@ -152,9 +152,7 @@ type rebindDraft struct {
 
 // brokenVolumes lists the broken volumes that the request is about.
 func (d *rebindDraft) brokenVolumes(s *volume.Survey) []*volume.Health {
-	return slices.DeleteFunc(s.Broken(), func(v *volume.Health) bool {
-		return v.Evidence.Pod.UID != string(d.pod.UID) || d.container != "" && !slices.Contains(v.Evidence.Mounters(d.pod), d.container)
-	})
+	return slices.DeleteFunc(s.Broken(), func(v *volume.Health) bool { return !isMountedIn(v, d.pod, d.container) })
 }
 
 // addVolume takes up the plan for one volume.

@@ -50,8 +50,15 @@ func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request,
 	if err != nil {
 		return processor.Result{}, err
 	}
-	values, err := state.resultValues(results)
-	if err != nil {
+	values, lists := map[string]string{keyRebindResult: results[0]}, map[string]any{keyRebindResults: results}
+	if len(state.Refusals) > 0 {
+		values[keyRebindResult] += "; left alone: " + processor.JoinReasons(state.Refusals, maxReasons)
+		lists[keyRebindRefusals] = state.Refusals
+	}
+	if len(state.SharedWith) > 0 {
+		lists[keyRebindSharedWith] = state.SharedWith
+	}
+	if err := processor.AddJSON(values, lists); err != nil {
 		return processor.Result{}, err
 	}
 	proven := processor.Result{Values: values, Findings: plan.Findings}
@@ -113,20 +120,4 @@ func describeReplaced(action fault.Action, done fault.Applied) string {
 		text += fmt.Sprintf(" of container %q", name)
 	}
 	return text + fmt.Sprintf(", which was broken by %s", action.Key().Code)
-}
-
-// resultValues are the results by key.
-func (m rebindState) resultValues(results []string) (map[string]string, error) {
-	values := map[string]string{keyRebindResult: results[0]}
-	if len(m.Refusals) > 0 {
-		values[keyRebindResult] += "; left alone: " + processor.JoinReasons(m.Refusals, maxReasons)
-	}
-	lists := map[string]any{keyRebindResults: results}
-	if len(m.Refusals) > 0 {
-		lists[keyRebindRefusals] = m.Refusals
-	}
-	if len(m.SharedWith) > 0 {
-		lists[keyRebindSharedWith] = m.SharedWith
-	}
-	return values, processor.AddJSON(values, lists)
 }
