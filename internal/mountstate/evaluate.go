@@ -59,16 +59,6 @@ type pointMounts struct {
 	several, readOnly bool
 }
 
-// with is the same with one mount more.
-func (p pointMounts) with(m *Mount) pointMounts {
-	p.several = p.several || p.mounted && p.device != m.Device
-	if !p.mounted || !m.Hidden {
-		p.device, p.fsType, p.readOnly = m.Device, m.FSType, m.ReadOnly
-	}
-	p.mounted, p.visible = true, p.visible || !m.Hidden
-	return p
-}
-
 // linkCase is a link with the facts that rows decide from.
 type linkCase struct {
 	link   *Link
@@ -242,7 +232,13 @@ func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
 	mounts := make(map[string]pointMounts, len(f.Mounts))
 	for i := range f.Mounts {
 		m := &f.Mounts[i]
-		mounts[m.Point] = mounts[m.Point].with(m)
+		at := mounts[m.Point]
+		at.several = at.several || at.mounted && at.device != m.Device
+		if !at.mounted || !m.Hidden {
+			at.device, at.fsType, at.readOnly = m.Device, m.FSType, m.ReadOnly
+		}
+		at.mounted, at.visible = true, at.visible || !m.Hidden
+		mounts[m.Point] = at
 	}
 	all, broken := make([]Verdict, len(f.Links)), map[[2]string]bool{}
 	for i := range f.Links {

@@ -62,7 +62,23 @@ type Survey struct {
 // Merge adds another look at the same node. The evidence stays apart.
 func (s *Survey) Merge(o Survey) {
 	s.Findings = append(s.Findings, o.Findings...)
-	s.Coverage.merge(o.Coverage)
+	c, other := &s.Coverage, o.Coverage // each count is made by one look alone, or is the same in all
+	c.Namespace = max(c.Namespace, other.Namespace)
+	c.Pods, c.Binds, c.Volumes, c.Devices = max(c.Pods, other.Pods), max(c.Binds, other.Binds), max(c.Volumes, other.Volumes), max(c.Devices, other.Devices)
+	c.Containers = max(c.Containers, other.Containers)
+	c.Mounts, c.Asked, c.Renewed = max(c.Mounts, other.Mounts), max(c.Asked, other.Asked), c.Renewed+other.Renewed
+	if other.RenewsBinds != nil {
+		c.RenewsBinds = other.RenewsBinds
+	}
+	c.Took += other.Took
+	c.Notes = append(c.Notes, other.Notes...)
+	if of := other.Namespaces; of != nil && c.Namespaces != nil {
+		all := *c.Namespaces // each pass sees the same namespaces
+		all.Denied, all.Partial = max(all.Denied, of.Denied), max(all.Partial, of.Partial)
+		c.Namespaces = &all
+	} else if of != nil {
+		c.Namespaces = of
+	}
 	s.Unknown.Merge(o.Unknown)
 	s.Over, s.LeftOver = append(s.Over, o.Over...), append(s.LeftOver, o.LeftOver...)
 	if s.Mounts == nil {
@@ -95,26 +111,6 @@ type Coverage struct {
 	Took       time.Duration
 	// Notes are sentences that refine the result. None of them hides a fault.
 	Notes []string `json:",omitempty"`
-}
-
-// merge adds what another look has counted. Each count is made by one look alone, or is the same in all.
-func (c *Coverage) merge(o Coverage) {
-	c.Namespace = max(c.Namespace, o.Namespace)
-	c.Pods, c.Binds, c.Volumes, c.Devices = max(c.Pods, o.Pods), max(c.Binds, o.Binds), max(c.Volumes, o.Volumes), max(c.Devices, o.Devices)
-	c.Containers = max(c.Containers, o.Containers)
-	c.Mounts, c.Asked, c.Renewed = max(c.Mounts, o.Mounts), max(c.Asked, o.Asked), c.Renewed+o.Renewed
-	if o.RenewsBinds != nil {
-		c.RenewsBinds = o.RenewsBinds
-	}
-	c.Took += o.Took
-	c.Notes = append(c.Notes, o.Notes...)
-	if of := o.Namespaces; of != nil && c.Namespaces != nil {
-		all := *c.Namespaces // each pass sees the same namespaces
-		all.Denied, all.Partial = max(all.Denied, of.Denied), max(all.Partial, of.Partial)
-		c.Namespaces = &all
-	} else if of != nil {
-		c.Namespaces = of
-	}
 }
 
 // Unknown is all of a look that may hide a fault. The zero value is a complete look.
@@ -152,7 +148,8 @@ func (u Unknown) Also(earlier Unknown) (both Unknown) {
 		}
 	}
 	for _, g := range u.Gaps {
-		if slices.ContainsFunc(earlier.Gaps, g.isSame) {
+		same := func(o Gap) bool { return cmp.Or(g.Subject, g.What) == cmp.Or(o.Subject, o.What) }
+		if slices.ContainsFunc(earlier.Gaps, same) {
 			both.Gaps = append(both.Gaps, g)
 		}
 	}
@@ -244,9 +241,6 @@ type Gap struct {
 	// Subject is What without counts, by which a later look finds the same gap. Empty: What has none.
 	Subject string `json:"-"`
 }
-
-// isSame reports whether both are the same gap, in two looks.
-func (g Gap) isSame(o Gap) bool { return cmp.Or(g.Subject, g.What) == cmp.Or(o.Subject, o.What) }
 
 // String is the gap for people.
 func (g Gap) String() string {

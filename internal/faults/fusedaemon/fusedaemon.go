@@ -16,6 +16,7 @@ package fusedaemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
@@ -104,9 +105,15 @@ func (q Question) includes(at time.Time, early time.Duration) bool {
 func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit {
 	exits, now := make([]Exit, len(questions)), time.Now()
 	r := &reading{
-		analyzer: t, killLog: answerMemory[[]oomlog.Kill]{}, listeners: answerMemory[cri.Owner]{}, owners: answerMemory[cri.Owner]{},
+		analyzer: t, listeners: answerMemory[cri.Owner]{}, owners: answerMemory[cri.Owner]{},
 		containers: answerMemory[[]cri.Container]{},
 	}
+	readLog := sync.OnceValues(func() ([]oomlog.Kill, error) {
+		if t.Kills != nil {
+			return t.Kills(ctx)
+		}
+		return oomlog.Kills(ctx)
+	})
 	for i, q := range questions {
 		if q.Seen.IsZero() {
 			q.Seen = now
@@ -115,7 +122,7 @@ func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit 
 		if !q.Mounted.IsZero() {
 			search.addSentence("the dead file system was mounted at %s", printable.Time(q.Mounted))
 		}
-		kills, err := r.readLog(ctx)
+		kills, err := readLog()
 		if err != nil {
 			search.addSentence("whether the kernel has killed it for lack of memory is not known: %v", err)
 		}

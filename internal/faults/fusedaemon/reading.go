@@ -7,13 +7,11 @@ import (
 	"context"
 
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/linux/oomlog"
 )
 
 // reading is the material for some questions, failures included: who does not answer is asked once.
 type reading struct {
 	analyzer   *Analyzer
-	killLog    answerMemory[[]oomlog.Kill]
 	listeners  answerMemory[cri.Owner]
 	owners     answerMemory[cri.Owner]
 	containers answerMemory[[]cri.Container]
@@ -34,15 +32,6 @@ func (m answerMemory[T]) getOrAsk(key string, ask func() (T, error)) (T, error) 
 		m[key] = known
 	}
 	return known.value, known.err
-}
-
-// readLog returns the kills of the kernel's log.
-func (r *reading) readLog(ctx context.Context) ([]oomlog.Kill, error) {
-	read := r.analyzer.Kills
-	if read == nil {
-		read = oomlog.Kills
-	}
-	return r.killLog.getOrAsk("", func() ([]oomlog.Kill, error) { return read(ctx) })
 }
 
 // containerOwner returns the container that a process in a control group is in, or was.

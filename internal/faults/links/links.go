@@ -118,7 +118,6 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 			if s.Places, err = node.PodVolumes(s.UID); err != nil {
 				s.Unlisted = err.Error()
 			}
-			n.addSymlinks(s)
 			n.addWritten(s)
 		}
 		return ctx.Err()
@@ -143,24 +142,8 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 	return n, nil
 }
 
-// addSymlinks notes the symbolic links of drivers among the places of a pod. It is called inside the kubelet's namespace.
-func (n *reading) addSymlinks(s *mountstate.PodSource) {
-	for _, v := range s.Places {
-		point := n.node.VolumePoint(v)
-		if v.Plugin != kubelet.CSIPlugin || v.Block || len(n.table.All(point)) > 0 {
-			continue
-		}
-		if to := kubelet.Symlink(point); to != "" {
-			if s.Symlinks == nil {
-				s.Symlinks = map[string]string{}
-			}
-			s.Symlinks[point] = to
-		}
-	}
-}
-
-// addWritten reads the kubelet's records of the CSI volumes of a pod: they may say whose a staging path is. It notes the places that lack one, or the
-// content that the kubelet writes. It is called inside the kubelet's namespace.
+// addWritten reads the symbolic links of drivers and the kubelet's records among the places of a pod: the latter may say whose a staging path is. It
+// notes the places that lack a record, or the content that the kubelet writes. It is called inside the kubelet's namespace.
 func (n *reading) addWritten(s *mountstate.PodSource) {
 	lacks := map[string]string{}
 	for _, v := range s.Places {
@@ -168,6 +151,14 @@ func (n *reading) addWritten(s *mountstate.PodSource) {
 		switch {
 		case v.Block: // its record is elsewhere
 		case v.Plugin == kubelet.CSIPlugin:
+			if len(n.table.All(point)) == 0 {
+				if to := kubelet.Symlink(point); to != "" {
+					if s.Symlinks == nil {
+						s.Symlinks = map[string]string{}
+					}
+					s.Symlinks[point] = to
+				}
+			}
 			record, err := kubelet.ReadVolumeRecordAt(n.table, point)
 			if err != nil {
 				lacks[point] = fmt.Sprintf("the kubelet's record of the volume cannot be used, and without it the kubelet cannot take the volume down: %v", err)

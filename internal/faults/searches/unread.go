@@ -25,7 +25,10 @@ const AsRoot = "run it as root in the host's PID namespace (in a pod: hostPID: t
 func Unread(denied int, pids []int, partial int) (gaps []mountstate.Gap) {
 	remedy, processRemedy := AsRoot, AsRoot
 	if sys.LooksAnywhere() {
-		remedy, processRemedy = "", showProcesses(pids)
+		remedy, processRemedy = "", "" // every privilege is there
+		if len(pids) > 0 {
+			processRemedy = "see what these processes wait for: " + fault.ShowProcesses(pids[:min(len(pids), maxShownProcesses)]...)
+		}
 	}
 	if denied > 0 {
 		gaps = append(gaps, mountstate.Gap{
@@ -51,15 +54,6 @@ func count(n int, one, many string) string {
 
 // maxShownProcesses is how many processes a command names that shows why they do not answer. Others are like them.
 const maxShownProcesses = 8
-
-// showProcesses is the remedy for a caller with every privilege: a command that shows where the processes wait. It is empty
-// without processes.
-func showProcesses(pids []int) string {
-	if len(pids) == 0 {
-		return ""
-	}
-	return "see what these processes wait for: " + fault.ShowProcesses(pids[:min(len(pids), maxShownProcesses)]...)
-}
 
 // WhyDenied says why this process cannot read others.
 func WhyDenied() string {

@@ -25,26 +25,7 @@ type userSearch func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process,
 
 // UsersBy finds the users of a mount of a pod by the search for the users of devices and file systems.
 func UsersBy(i *device.Inspector) func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process, error) {
-	return lastingUsers(usersBy(i))
-}
-
-// lastingUsers finds the users that a second search finds, too. Many programs have a directory open for a moment, such as kubediag itself when
-// it asks a mount whether it is alive, and the kubelet tries again after that.
-func lastingUsers(find userSearch) userSearch {
-	return func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process, error) {
-		users, err := find(ctx, m)
-		if len(users) == 0 {
-			return users, err
-		}
-		again, err := find(ctx, m)
-		return slices.DeleteFunc(users, func(p leaving.Process) bool {
-			return !slices.ContainsFunc(again, func(q leaving.Process) bool { return p == q || p.PID != 0 && p.PID == q.PID })
-		}), err
-	}
-}
-
-func usersBy(i *device.Inspector) userSearch {
-	return func(ctx context.Context, m mountinfo.Mount) (users []leaving.Process, err error) {
+	return lastingUsers(func(ctx context.Context, m mountinfo.Mount) (users []leaving.Process, err error) {
 		usage, err := i.Users(ctx, m)
 		if device.IsGone(err) {
 			return nil, nil
@@ -75,5 +56,20 @@ func usersBy(i *device.Inspector) userSearch {
 			err = fmt.Errorf("the files of %d loop devices could not be asked", c.SilentLoops)
 		}
 		return users, err
+	})
+}
+
+// lastingUsers finds the users that a second search finds, too. Many programs have a directory open for a moment, such as kubediag itself when
+// it asks a mount whether it is alive, and the kubelet tries again after that.
+func lastingUsers(find userSearch) userSearch {
+	return func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process, error) {
+		users, err := find(ctx, m)
+		if len(users) == 0 {
+			return users, err
+		}
+		again, err := find(ctx, m)
+		return slices.DeleteFunc(users, func(p leaving.Process) bool {
+			return !slices.ContainsFunc(again, func(q leaving.Process) bool { return p == q || p.PID != 0 && p.PID == q.PID })
+		}), err
 	}
 }
