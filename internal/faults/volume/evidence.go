@@ -147,13 +147,9 @@ func (p *batchProber) recheckInodes(ctx context.Context, evidence []*Evidence) e
 // recheckRequest asks a mount of the volume again, which has given an answer before.
 func (e *Evidence) recheckRequest(owner string, m mountns.Mount, below string, before probe.Answer) probeRequest {
 	return probeRequest{probeTarget(owner, m, below, false), func(now probe.Answer) {
-		e.UnstableInodes = e.UnstableInodes || !sameInode(before, now)
+		// Only the file system itself can have given the number again.
+		e.UnstableInodes = e.UnstableInodes || now.State != probe.Alive || !now.Stat.Fresh || now.Stat.Inode != before.Stat.Inode
 	}}
-}
-
-// sameInode reports whether the file system itself has given the inode number of the answer before.
-func sameInode(before, now probe.Answer) bool {
-	return now.State == probe.Alive && now.Stat.Fresh && now.Stat.Inode == before.Stat.Inode
 }
 
 // directoryReplaced reports whether the directory's name means another directory of the same file system by now.
