@@ -27,7 +27,12 @@ type server struct {
 
 func startServer(t *testing.T) server {
 	t.Helper()
-	c, err := cluster.Start(t.Context(), cluster.Options{ControlPlane: apitest.Version()})
+	return startServerWith(t, cluster.Options{ControlPlane: apitest.Version()})
+}
+
+func startServerWith(t *testing.T, o cluster.Options) server {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

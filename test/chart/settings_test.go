@@ -365,11 +365,18 @@ func TestPodOfHelmTestStays(t *testing.T) {
 // TestOpenShift holds that the values for OpenShift give the ServiceAccounts of the release the constraints that their pods need.
 func TestOpenShift(t *testing.T) {
 	t.Parallel()
-	all := template(t, "elsewhere", "--values="+root+"/config/integrations/openshift.yaml")
+	all := rendered(t, "elsewhere", "--values="+root+"/config/integrations/openshift.yaml")
+	accounts := map[string][]string{"kubediag-agent": {"kubediag-agent"}, "kubediag-manager": {"kubediag-manager", "kubediag-test"}}
 	for account, role := range map[string]string{"kubediag-agent": "system:openshift:scc:privileged", "kubediag-manager": "system:openshift:scc:nonroot-v2"} {
 		binding := all["RoleBinding "+account+"-scc"]
-		subject := []any{map[string]any{"kind": "ServiceAccount", "name": account, "namespace": "elsewhere"}}
-		if diff := cmp.Diff(subject, binding["subjects"]); diff != "" || all["ServiceAccount "+account] == nil {
+		var subjects []any
+		for _, name := range accounts[account] {
+			subjects = append(subjects, map[string]any{"kind": "ServiceAccount", "name": name, "namespace": "elsewhere"})
+			if all["ServiceAccount "+name] == nil {
+				t.Errorf("there is no ServiceAccount %s", name)
+			}
+		}
+		if diff := cmp.Diff(subjects, binding["subjects"]); diff != "" {
 			t.Errorf("%s: subjects (-want +got):\n%s", account, diff)
 		}
 		if ref, _ := binding["roleRef"].(map[string]any); ref["name"] != role || ref["kind"] != "ClusterRole" {

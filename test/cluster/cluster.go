@@ -69,6 +69,8 @@ type Options struct {
 	NodeName string
 	// KubeletArgs are added to the kubelet's command line.
 	KubeletArgs []string
+	// APIServerArgs are added to the API server's command line.
+	APIServerArgs []string
 }
 
 // Cluster is a running cluster. The caller that started it stops it.

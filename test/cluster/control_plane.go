@@ -158,7 +158,7 @@ func (c *Cluster) apiServerArgs() []string {
 	if !c.o.Controllers {
 		args = append(args, "--disable-admission-plugins=ServiceAccount") // nothing makes the accounts it asks for
 	}
-	return args
+	return append(args, c.o.APIServerArgs...)
 }
 
 // waitReady returns when the server says that it is ready.
