@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kubediag.org/kubediag/test/ceph"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/csi"
 	"kubediag.org/kubediag/test/debian"
@@ -45,10 +47,24 @@ var clients = map[string]fuseClient{
 		must(t, os.WriteFile(passwords, []byte("user:password"), 0o600))
 		return []string{"s3fs", "data", "{}", "-f", "-o", "allow_other,use_path_request_style,url=" + server.URL + ",passwd_file=" + passwords}
 	}},
-	"weed": {nil, seaweedFS},
+	"weed":      {nil, seaweedFS},
+	"ceph-fuse": {nil, cephFS},
 }
 
 const sftpServer = "/usr/lib/openssh/sftp-server"
+
+// cephFS starts a Ceph with the files of the directory data, and returns the command line of its client.
+func cephFS(t *testing.T, data, _ string) []string {
+	t.Helper()
+	files, err := ceph.Start(t.Context())
+	must(t, err)
+	t.Cleanup(func() { must(t, files.Stop()) })
+	all := t.TempDir()
+	c, err := files.Mount(t.Context(), all, ceph.MountOptions{})
+	must(t, err)
+	must(t, errors.Join(os.CopyFS(all, os.DirFS(data)), c.Close(t.Context())))
+	return cephFuse(files)
+}
 
 // TestClients stops, kills and mounts again real clients of file systems on FUSE, below a volume of a running pod that has a container
 // with a subPath. A client that is stopped is reported, and nothing is done. One that was killed is reported, too; once it is mounted again
@@ -84,6 +100,17 @@ func startClient(t *testing.T, c fuseClient, o cluster.Options) *cephVolume {
 	return v
 }
 
+// awaitStaged returns when the volume answers where it is mounted for the node: a Ceph has a new client wait for what it gave to the dead one.
+func (v *cephVolume) awaitStaged(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	text, err := os.ReadFile(filepath.Join(v.staging(t), "file"))
+	if err != nil || string(text) != "whole\n" {
+		t.Errorf("the volume for the node has %q, %v", text, err)
+	}
+	t.Logf("the volume for the node answers after %.1f s", time.Since(began).Seconds())
+}
+
 // stopAndKill stops the daemon of the volume, has it go on, kills it, and has the driver mount the volume again.
 func (v *cephVolume) stopAndKill(t *testing.T) {
 	t.Helper()
@@ -101,6 +128,7 @@ func (v *cephVolume) stopAndKill(t *testing.T) {
 	v.awaitFaults(t, "DisconnectedFUSE", faults)
 	v.checkReaders(t, notConnected, notConnected)
 	v.driver.Restart(t)
+	v.awaitStaged(t)
 	v.checkDead(t, v.mounted(&v.pods[0]))
 	v.Kubectl(t, "", "apply", "-f", volumeHealth)
 	v.checkHealed(t, v.diagnose(t, "killed", &v.pods[0]))

@@ -107,8 +107,7 @@ func startVolume(t *testing.T, o cluster.Options) *cephVolume {
 	must(t, started())
 	files := v.files
 	fillVolumes(t, files)
-	v.driver = csi.Install(t, v.Env, "ceph-fuse", "-f", "--conf="+files.Conf(), "--name=client.admin", "--pid-file=", "{}",
-		"-o", "fsname=ceph-fuse")
+	v.driver = csi.Install(t, v.Env, cephFuse(files)...)
 	v.driver.AddVolume(t, volumeName, volumeDir)
 	v.driver.AddVolume(t, otherName, otherDir)
 	v.startService(t)
@@ -136,6 +135,11 @@ func (v *cephVolume) startCeph(t *testing.T) (wait func() error) {
 		<-done
 		return err
 	}
+}
+
+// cephFuse is the command line that mounts a file system of a Ceph at {}.
+func cephFuse(files *ceph.Cluster) []string {
+	return []string{"ceph-fuse", "-f", "--conf=" + files.Conf(), "--name=client.admin", "--pid-file=", "{}", "-o", "fsname=ceph-fuse"}
 }
 
 // startService starts a process of the node that has a mount namespace of its own, as systemd starts many services: what is
