@@ -86,7 +86,7 @@ func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault)
 		}
 		counted[f.Pod.UID] = &Fault{Finding: f}
 	}
-	if len(survey.Skipped) > 0 { // the others may still be there; removeDeleted finds out
+	if len(survey.Skipped) > 0 { // the others may still be there; a look at their directories finds out
 		s.Observer.Trouble(fmt.Errorf("look for directories of pods that are gone: not looked at: %s", strings.Join(survey.Skipped, "; ")))
 		return nil
 	}

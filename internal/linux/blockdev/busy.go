@@ -133,28 +133,24 @@ type Activity struct {
 // Stat reads the device's counters. ErrNotCounted: the counting is switched off, so
 // that equal samples would say nothing.
 func (s Sys) Stat(d Device) (Activity, error) {
-	a, err := s.readCounters(d)
-	if err != nil {
-		return Activity{}, fmt.Errorf("read counters of device %q: %w", d.Name, err)
-	}
-	return a, nil
-}
-
-func (s Sys) readCounters(d Device) (Activity, error) {
 	disk := d.Name
 	if d.Parent != "" {
 		disk = d.Parent
 	}
+	var a Activity
 	text, err := s.newSysfs().readAttribute(d.Name, "stat")
-	if err != nil {
-		return Activity{}, notFoundError(err)
+	switch {
+	case err != nil:
+		err = notFoundError(err)
+	case s.newSysfs().readNumber(disk, "queue/iostats") != 1:
+		err = ErrNotCounted
+	default:
+		if a, err = parseCounters(text); err != nil {
+			err = fmt.Errorf("parse %q: %w", text, err)
+		}
 	}
-	if s.newSysfs().readNumber(disk, "queue/iostats") != 1 {
-		return Activity{}, ErrNotCounted
-	}
-	a, err := parseCounters(text)
 	if err != nil {
-		return Activity{}, fmt.Errorf("parse %q: %w", text, err)
+		return Activity{}, fmt.Errorf("read counters of device %q: %w", d.Name, err)
 	}
 	return a, nil
 }

@@ -45,10 +45,13 @@ var deadStates = []string{"offline", "transport-offline", "cancel", "deleted", "
 func (s Sys) Health(n Number) Health {
 	files := s.newSysfs()
 	link, err := os.Readlink(files.pathAt("sys/dev/block/" + n.String()))
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && n.Major != 0 && n.Major != flashMajor && files.listsDevices():
-		return Health{Lost: "the kernel has no block device with this number any more"}
-	case err != nil:
+	if errors.Is(err, fs.ErrNotExist) && n.Major != 0 && n.Major != flashMajor {
+		// A sandbox may leave out the directory of the numbers, or empty it: then nothing is known.
+		if numbers, err := listNames(files.pathAt("sys/dev/block")); err == nil && len(numbers) > 0 {
+			return Health{Lost: "the kernel has no block device with this number any more"}
+		}
+	}
+	if err != nil {
 		return Health{}
 	}
 	name := path.Base(link)
@@ -57,12 +60,6 @@ func (s Sys) Health(n Number) Health {
 	h := Health{Errors: noted, ReadOnly: files.readNumber(name, "ro") == 1}
 	s.addBelow(&h, files, name)
 	return h
-}
-
-// listsDevices reports whether block devices can be seen: a sandbox may leave out the directory of their numbers, or empty it.
-func (s sysfs) listsDevices() bool {
-	numbers, err := listNames(s.pathAt("sys/dev/block"))
-	return err == nil && len(numbers) > 0
 }
 
 // addBelow adds the states of a device and of the devices below it: the first that is suspended, and why a device that has to serve

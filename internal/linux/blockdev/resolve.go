@@ -20,33 +20,32 @@ import (
 // name for it ("rbd3", "sda1"), or "major:minor". The major number 0 is no device's, and gives Anonymous, but for 0:0. A path that leads to anything but a block device gives ErrNotBlock. A
 // missing path gives ErrNotFound, and a path without an answer within a few seconds ErrNoAnswer.
 func (s Sys) Resolve(spec string) (Device, error) {
-	d, err := s.newSysfs().resolveSpec(spec)
+	files := s.newSysfs()
+	var d Device
+	var err error
+	switch {
+	case spec == "":
+		err = errors.New("no path, name or number given")
+	case strings.ContainsRune(spec, 0):
+		err = errors.New("has a zero byte")
+	case strings.HasPrefix(spec, "/"):
+		d, err = files.byPath(spec)
+	case strings.Contains(spec, ":"):
+		var n Number
+		if n, err = parseNumber(spec); err == nil {
+			d, err = files.byNumber(n)
+		}
+	case strings.Contains(spec, "/"):
+		err = errors.New("neither an absolute path nor a name: has a slash")
+	case spec == "." || spec == "..":
+		err = ErrNotFound
+	default:
+		d, err = files.readDevice(spec)
+	}
 	if err != nil {
 		return Device{}, fmt.Errorf("resolve device %q: %w", spec, err)
 	}
 	return d, nil
-}
-
-func (s sysfs) resolveSpec(spec string) (Device, error) {
-	switch {
-	case spec == "":
-		return Device{}, errors.New("no path, name or number given")
-	case strings.ContainsRune(spec, 0):
-		return Device{}, errors.New("has a zero byte")
-	case strings.HasPrefix(spec, "/"):
-		return s.byPath(spec)
-	case strings.Contains(spec, ":"):
-		n, err := parseNumber(spec)
-		if err != nil {
-			return Device{}, err
-		}
-		return s.byNumber(n)
-	case strings.Contains(spec, "/"):
-		return Device{}, errors.New("neither an absolute path nor a name: has a slash")
-	case spec == "." || spec == "..":
-		return Device{}, ErrNotFound
-	}
-	return s.readDevice(spec)
 }
 
 // All lists every block device, partitions included, in the order of their

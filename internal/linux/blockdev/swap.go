@@ -45,19 +45,12 @@ func (s sysfs) swapOn(area swapArea, devices []Device) (Device, bool) {
 			if (Number{st.RdevMajor, st.RdevMinor}) == device.Number {
 				return device, true
 			}
-		case s.nodeNames(device, area.path):
-			// The node is in another namespace, or gone: its name is all there is.
-			return device, true
+		default: // the node is in another namespace, or gone: its name is all there is
+			mapped, err := s.readAttribute(device.Name, "dm/name")
+			if area.path == device.Node() || err == nil && area.path == path.Join("/dev/mapper", mapped) {
+				return device, true
+			}
 		}
 	}
 	return Device{}, false
-}
-
-// nodeNames reports whether a node of that path is called as the device's is.
-func (s sysfs) nodeNames(d Device, node string) bool {
-	if node == d.Node() {
-		return true
-	}
-	name, err := s.readAttribute(d.Name, "dm/name")
-	return err == nil && node == path.Join("/dev/mapper", name)
 }

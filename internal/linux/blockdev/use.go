@@ -34,24 +34,17 @@ type FileSystem struct {
 // FileSystems lists the live superblocks on the device, on its partitions, and
 // on the disk that it is a partition of: any of them makes it busy.
 func (s Sys) FileSystems(d Device) ([]FileSystem, error) {
-	found, err := s.newSysfs().fileSystems(d)
+	files := s.newSysfs()
+	devices, err := files.diskFamily(d)
 	if err != nil {
 		return nil, fmt.Errorf("list file systems on %q: %w", d.Name, err)
 	}
-	return found, nil
-}
-
-func (s sysfs) fileSystems(d Device) ([]FileSystem, error) {
-	devices, err := s.diskFamily(d)
-	if err != nil {
-		return nil, err
-	}
 	var found []FileSystem
-	for _, look := range []func(Device) ([]FileSystem, error){s.ownSuperblocks, s.btrfsSuperblocks, s.journalSuperblocks} {
+	for _, look := range []func(Device) ([]FileSystem, error){files.ownSuperblocks, files.btrfsSuperblocks, files.journalSuperblocks} {
 		for _, device := range devices {
 			some, err := look(device)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("list file systems on %q: %w", d.Name, err)
 			}
 			found = append(found, some...)
 		}
@@ -107,23 +100,20 @@ func (s sysfs) journalSuperblocks(device Device) ([]FileSystem, error) {
 		return nil, err
 	}
 	for _, name := range owners {
-		task := path.Join("/sys/fs/ext4", name, "journal_task")
-		if owner, err := s.readDevice(name); err == nil && s.writesJournalOn(task, device) {
+		owner, err := s.readDevice(name)
+		if err != nil {
+			continue
+		}
+		task := path.Join("/sys/fs/ext4", name, "journal_task") // names the thread that writes its journal
+		pid, err := readText(s.pathAt(task))
+		if err != nil || !isDecimal(pid) { // 0 if the kernel's threads do not show
+			continue
+		}
+		if command, err := readText(s.pathAt("proc/" + pid + "/comm")); err == nil && command == "jbd2/"+device.Name {
 			return []FileSystem{{Type: "ext4", Number: owner.Number, Journal: true, Evidence: task}}, nil
 		}
 	}
 	return []FileSystem{{Type: "ext4", Journal: true, Evidence: evidence}}, nil
-}
-
-// writesJournalOn reports whether the thread that a file names writes a journal on d.
-func (s sysfs) writesJournalOn(task string, device Device) bool {
-	// The number is 0 if the kernel's threads do not show.
-	pid, err := readText(s.pathAt(task))
-	if err != nil || !isDecimal(pid) {
-		return false
-	}
-	command, err := readText(s.pathAt("proc/" + pid + "/comm"))
-	return err == nil && command == "jbd2/"+device.Name
 }
 
 // UserKind is a way in which the kernel itself uses a block device.
@@ -148,18 +138,19 @@ type User struct {
 // disk that it is a partition of. File systems and loop devices are not among
 // them, see FileSystems and Backing.
 func (s Sys) Users(d Device) ([]User, error) {
-	devices, err := s.newSysfs().diskFamily(d)
+	files := s.newSysfs()
+	devices, err := files.diskFamily(d)
 	if err != nil {
 		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
 	}
-	swaps, err := readText(s.newSysfs().pathAt("proc/swaps"))
+	swaps, err := readText(files.pathAt("proc/swaps"))
 	// A kernel without swap has no such file.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
 	}
 	var users []User
 	for _, a := range parseSwaps(swaps) {
-		if on, ok := s.newSysfs().swapOn(a, devices); ok {
+		if on, ok := files.swapOn(a, devices); ok {
 			kind := Swap
 			if a.isFile {
 				kind = SwapFile
@@ -168,25 +159,16 @@ func (s Sys) Users(d Device) ([]User, error) {
 		}
 	}
 	for _, device := range devices {
-		users = append(users, s.newSysfs().stackedOn(device)...)
+		// Without the directory the device has gone, and no device is made of it.
+		above, _ := os.ReadDir(files.attributePath(device.Name, "holders"))
+		for _, e := range above {
+			if made, err := files.readDevice(e.Name()); err == nil {
+				evidence := path.Join("/sys/class/block", device.Name, "holders", e.Name())
+				users = append(users, User{Kind: Stacked, Device: made, Evidence: evidence})
+			}
+		}
 	}
 	return users, nil
-}
-
-// stackedOn lists the devices that are made of d.
-func (s sysfs) stackedOn(d Device) []User {
-	// Without the directory d has gone, and no device is made of it.
-	above, _ := os.ReadDir(s.attributePath(d.Name, "holders"))
-	var users []User
-	for _, e := range above {
-		device, err := s.readDevice(e.Name())
-		if err != nil {
-			continue
-		}
-		evidence := path.Join("/sys/class/block", d.Name, "holders", e.Name())
-		users = append(users, User{Kind: Stacked, Device: device, Evidence: evidence})
-	}
-	return users
 }
 
 // Backing is the file or device behind a loop device.

@@ -77,9 +77,20 @@ func (c *Calls) Abandoned() int {
 // Do runs fn in a goroutine of its own and returns its results, or an ErrNoAnswer when ctx and the grace after it have
 // ended. fn may still run then.
 func Do[T any](ctx context.Context, c *Calls, call Call, fn func() (T, error)) (value T, err error) {
-	u, err := c.waitForTurn(ctx, call)
-	if err != nil {
-		return value, err
+	u := &runningCall{Call: call, returned: make(chan struct{})}
+	for { // it waits for its turn
+		before, err := c.reserve(u)
+		if err != nil {
+			return value, err
+		}
+		if before == nil {
+			break
+		}
+		select {
+		case <-before.returned:
+		case <-ctx.Done():
+			return value, fmt.Errorf("%w: %w", ErrWaiting, context.Cause(ctx))
+		}
 	}
 	var result T
 	failure := ErrEnded
@@ -91,22 +102,6 @@ func Do[T any](ctx context.Context, c *Calls, call Call, fn func() (T, error)) (
 		return result, failure
 	}
 	return value, fmt.Errorf("%w: %w", ErrLeft, context.Cause(ctx))
-}
-
-// waitForTurn waits for the turn of a call, and takes room for it.
-func (c *Calls) waitForTurn(ctx context.Context, call Call) (*runningCall, error) {
-	u := &runningCall{Call: call, returned: make(chan struct{})}
-	for {
-		before, err := c.reserve(u)
-		if before == nil {
-			return u, err
-		}
-		select {
-		case <-before.returned:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ErrWaiting, context.Cause(ctx))
-		}
-	}
 }
 
 // reserve takes room for a call, unless another with its key is before it.

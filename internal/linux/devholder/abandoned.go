@@ -111,17 +111,13 @@ func finishAll(ctx context.Context, pass *mountns.Pass, searches []*holderSearch
 		case isGone(err):
 		case err != nil:
 			return nil, fmt.Errorf("device %q: %w", s.report.Device.Name, err)
-		case !s.report.Busy && !s.report.explained(): // the last namespace that had it mounted has ended since
+		case !s.report.Busy && !slices.ContainsFunc(s.report.Holders, func(h Holder) bool { return !h.Inferred || s.report.Untested != nil }):
+			// The last namespace that had it mounted has ended since. The inferred layer of an overlay is no holder of a device that was tested.
 		default:
 			reports = append(reports, s.report)
 		}
 	}
 	return reports, nil
-}
-
-// explained reports whether anything is known to keep the device. The inferred layer of an overlay is no holder of a device that was tested.
-func (r *Report) explained() bool {
-	return slices.ContainsFunc(r.Holders, func(h Holder) bool { return !h.Inferred || r.Untested != nil })
 }
 
 // isGone reports whether err only means that a device is no more.

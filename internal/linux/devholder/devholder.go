@@ -130,20 +130,16 @@ func (l Coverage) String() string {
 	if l.Unread > 0 {
 		parts = append(parts, "not all descriptors of "+countProcesses(l.Unread)+" that have very many")
 	}
-	if l.SilentLoops > 0 {
-		parts = append(parts, countSilentLoops(l.SilentLoops))
+	if l.SilentLoops == 1 {
+		parts = append(parts, "1 loop device over a file that does not answer")
+	}
+	if l.SilentLoops > 1 {
+		parts = append(parts, fmt.Sprintf("%d loop devices over files that do not answer", l.SilentLoops))
 	}
 	if l.Unanswered > 0 {
 		parts = append(parts, countProcesses(l.Unanswered)+" did not answer")
 	}
 	return strings.Join(parts, ", ")
-}
-
-func countSilentLoops(loops int) string {
-	if loops == 1 {
-		return "1 loop device over a file that does not answer"
-	}
-	return fmt.Sprintf("%d loop devices over files that do not answer", loops)
 }
 
 func countProcesses(processes int) string {

@@ -32,10 +32,21 @@ type Finder struct {
 // it, too. blockdev.ErrNotFound, blockdev.ErrChanged: it is gone, or another by
 // now. A file system on no device is gone if nothing has it.
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
-	begun := f.beginProcesses(ctx)
+	// The process that looks into all others, if it is wanted in any case, starts while the mounts are listed. If it could not be started,
+	// the search itself tries that.
+	var begun *subprocess.Begun
+	if f.WithProcesses {
+		begun, _ = cmp.Or(f.Runner, &subprocess.Runner{}).Begin(ctx, jobOptions())
+	}
 	defer begun.Drop()
 	var search *holderSearch
-	all, err := f.relatedDevices(device)
+	var err error
+	var all []blockdev.Device // a file system on no device has no parts
+	if device.Kind == blockdev.Anonymous {
+		all, err = f.Sys.LoopsOver(func(string) bool { return true })
+	} else {
+		all, err = f.Sys.All()
+	}
 	if err == nil {
 		search, err = f.newSearch(device, all)
 	}
@@ -52,34 +63,13 @@ func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, err
 	return search.report, nil
 }
 
-// beginProcesses starts the process that looks into all others, if it is wanted in any case: it starts while the mounts are listed. It is nil if it
-// is not wanted, or could not be started: then the search itself tries that.
-func (f *Finder) beginProcesses(ctx context.Context) *subprocess.Begun {
-	if !f.WithProcesses {
-		return nil
-	}
-	begun, err := cmp.Or(f.Runner, &subprocess.Runner{}).Begin(ctx, jobOptions())
-	if err != nil {
-		return nil
-	}
-	return begun
-}
-
-// relatedDevices are the devices of the machine that may be a part of one, or be made of a file on it. A file system on no device has no parts.
-func (f *Finder) relatedDevices(d blockdev.Device) ([]blockdev.Device, error) {
-	if d.Kind == blockdev.Anonymous {
-		return f.Sys.LoopsOver(func(string) bool { return true })
-	}
-	return f.Sys.All()
-}
-
 // holderSearch is the search for the holders of one device.
 type holderSearch struct {
 	sys           blockdev.Sys
 	runner        *subprocess.Runner
 	withProcesses bool
 	pass          *mountns.Pass
-	allDevices    []blockdev.Device // see relatedDevices
+	allDevices    []blockdev.Device // of the machine that may be a part of the device, or be made of a file on it
 	// begun is the process for the first job; nil: each job starts its own.
 	begun *subprocess.Begun
 

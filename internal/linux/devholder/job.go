@@ -135,13 +135,6 @@ func (j *job) write(line jobOutput) error {
 	return j.failed
 }
 
-// outputError is why a line could not be written.
-func (j *job) outputError() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.failed
-}
-
 // takeBuffer returns room for a memory map, which a look that is left behind keeps.
 func (j *job) takeBuffer() (buf []byte) {
 	j.mu.Lock()

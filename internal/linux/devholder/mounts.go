@@ -77,7 +77,21 @@ func (s *holderSearch) addMounts(found []mountns.Mount, holders map[uint64][]mou
 		if !s.superblockNumbers[number] {
 			continue
 		}
-		h := mountHolder(mount, holders[mount.Namespace.Inode])
+		h := Holder{Kind: Mount, Mount: mount, NamespaceHolders: holders[mount.Namespace.Inode], Path: mount.Point}
+		for _, k := range h.NamespaceHolders {
+			if k.PID != 0 {
+				h.PIDs = append(h.PIDs, k.PID)
+			}
+			h.Mount.Namespace = h.Mount.Namespace.Through(k)
+		}
+		slices.Sort(h.PIDs)
+		h.PIDs = slices.Compact(h.PIDs)
+		if len(h.NamespaceHolders) == 0 {
+			h.Detail = "what keeps its namespace alive was not found: an open mount table, or a descriptor in a socket"
+			if !sys.SeesEverything() {
+				h.Detail += ", or a process that may not be looked into or does not show here"
+			}
+		}
 		if number != s.report.Device.Number {
 			h.Detail = joinDetails(h.Detail, "file system on device "+number.String())
 		}
@@ -91,26 +105,6 @@ func (s *holderSearch) addMounts(found []mountns.Mount, holders map[uint64][]mou
 		}
 		s.markExplained(number)
 	}
-}
-
-// mountHolder is a mount as a holder.
-func mountHolder(m mountns.Mount, holders []mountns.Holder) Holder {
-	holder := Holder{Kind: Mount, Mount: m, NamespaceHolders: holders, Path: m.Point}
-	for _, k := range holders {
-		if k.PID != 0 {
-			holder.PIDs = append(holder.PIDs, k.PID)
-		}
-		holder.Mount.Namespace = holder.Mount.Namespace.Through(k)
-	}
-	slices.Sort(holder.PIDs)
-	holder.PIDs = slices.Compact(holder.PIDs)
-	if len(holders) == 0 {
-		holder.Detail = "what keeps its namespace alive was not found: an open mount table, or a descriptor in a socket"
-		if !sys.SeesEverything() {
-			holder.Detail += ", or a process that may not be looked into or does not show here"
-		}
-	}
-	return holder
 }
 
 // joinDetails puts two details into one.

@@ -58,7 +58,16 @@ func (s *holderSearch) findOverlays(ctx context.Context) error {
 // searchLayers starts the search for the layers of overlays, in the namespaces of their mounts. Beyond the limit it
 // only notes the gap.
 func (s *holderSearch) searchLayers(ctx context.Context, found []*searchedOverlay) error {
-	spaces := namespacesByOverlays(found)
+	count := map[mountns.Namespace]int{}
+	var spaces []mountns.Namespace // that overlays are mounted in, those with most of them first
+	for _, overlay := range found {
+		for _, ns := range overlay.fs.Namespaces {
+			if count[ns]++; count[ns] == 1 {
+				spaces = append(spaces, ns)
+			}
+		}
+	}
+	slices.SortStableFunc(spaces, func(a, b mountns.Namespace) int { return count[b] - count[a] })
 	if len(spaces) == 0 {
 		return nil
 	}
@@ -77,20 +86,4 @@ func (s *holderSearch) searchLayers(ctx context.Context, found []*searchedOverla
 		order.Overlays = append(order.Overlays, m)
 	}
 	return s.runJob(ctx, order, found)
-}
-
-// namespacesByOverlays returns the namespaces that overlays are mounted in, those with most
-// of them first.
-func namespacesByOverlays(found []*searchedOverlay) []mountns.Namespace {
-	count := map[mountns.Namespace]int{}
-	var spaces []mountns.Namespace
-	for _, o := range found {
-		for _, ns := range o.fs.Namespaces {
-			if count[ns]++; count[ns] == 1 {
-				spaces = append(spaces, ns)
-			}
-		}
-	}
-	slices.SortStableFunc(spaces, func(a, b mountns.Namespace) int { return count[b] - count[a] })
-	return spaces
 }

@@ -63,34 +63,33 @@ func (j *job) eachProcess(ctx context.Context, look func(pid int, step func()) e
 	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() })
 	var parts sync.WaitGroup
 	for _, part := range procfs.Parts(pids) {
-		parts.Go(func() { j.inspectProcesses(ctx, part, look) })
+		parts.Go(func() {
+			var asked atomic.Int64 // the last process that was asked
+			procfs.EachApart(part, func(pid int, step func()) (none struct{}, err error) {
+				if ctx.Err() != nil || !j.mayAsk(strconv.Itoa(pid)) {
+					return none, errUnanswered
+				}
+				asked.Store(int64(pid))
+				return none, look(pid, step)
+			}, func(pid int, _ struct{}, err error) {
+				if errors.Is(err, procfs.ErrSilent) && asked.Load() == int64(pid) {
+					_ = j.giveUp(strconv.Itoa(pid)) // j.failed is it
+				}
+				j.mu.Lock()
+				defer j.mu.Unlock()
+				switch {
+				case errors.Is(err, errUnanswered), errors.Is(err, procfs.ErrSilent):
+					j.tally.Stuck++
+				case err != nil && !procfs.Ended(err):
+					j.tally.Denied++
+				}
+			})
+		})
 	}
 	parts.Wait()
-	return cmp.Or(ctx.Err(), j.outputError())
-}
-
-// inspectProcesses is eachProcess for some of them, in turn.
-func (j *job) inspectProcesses(ctx context.Context, pids []int, look func(pid int, step func()) error) {
-	var asked atomic.Int64 // the last process that was asked
-	procfs.EachApart(pids, func(pid int, step func()) (none struct{}, err error) {
-		if ctx.Err() != nil || !j.mayAsk(strconv.Itoa(pid)) {
-			return none, errUnanswered
-		}
-		asked.Store(int64(pid))
-		return none, look(pid, step)
-	}, func(pid int, _ struct{}, err error) {
-		if errors.Is(err, procfs.ErrSilent) && asked.Load() == int64(pid) {
-			_ = j.giveUp(strconv.Itoa(pid)) // outputError is it
-		}
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		switch {
-		case errors.Is(err, errUnanswered), errors.Is(err, procfs.ErrSilent):
-			j.tally.Stuck++
-		case err != nil && !procfs.Ended(err):
-			j.tally.Denied++
-		}
-	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return cmp.Or(ctx.Err(), j.failed) // if a line could not be written
 }
 
 // link is an open file of a task, by its name below the task's directory.

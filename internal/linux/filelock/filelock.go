@@ -49,7 +49,13 @@ func (l *Lock) Try() (release func(), err error) {
 	if l.holders == 0 {
 		file, err := sys.LockFile(l.Path)
 		if errors.Is(err, sys.EAGAIN) {
-			return nil, fmt.Errorf("lock %q: %w%s", l.Path, ErrBusy, l.ownerName())
+			owner := "" // the process that has written itself into the file, if it can be read
+			if text, err := os.ReadFile(l.Path); err == nil {
+				if pid, _, ok := strings.Cut(string(bytes.TrimSpace(text)), " "); ok {
+					owner = ", process " + pid
+				}
+			}
+			return nil, fmt.Errorf("lock %q: %w%s", l.Path, ErrBusy, owner)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock %q: %w", l.Path, err)
@@ -80,14 +86,4 @@ func (l *Lock) Hold(ctx context.Context) (release func(), err error) {
 		case <-time.After(retryInterval):
 		}
 	}
-}
-
-// ownerName names the process that has written itself into the file; empty if it cannot be read.
-func (l *Lock) ownerName() string {
-	text, err := os.ReadFile(l.Path)
-	pid, _, ok := strings.Cut(string(bytes.TrimSpace(text)), " ")
-	if err != nil || !ok {
-		return ""
-	}
-	return ", process " + pid
 }

@@ -119,7 +119,14 @@ func (n Namespace) enterOpened(fd sys.NamespaceFD) (leave func() error, err erro
 	if err != nil {
 		return nil, err
 	}
-	if err = n.expectOwner(fd); err == nil {
+	if n.UserNamespace != 0 { // else it is not known; numbers of namespaces are used again
+		var owner uint64
+		owner, err = fd.OwnerUserNamespace()
+		if err == nil && owner != n.UserNamespace {
+			err = fmt.Errorf("user namespace %d owns it, and not %d: %w", owner, n.UserNamespace, ErrChanged)
+		}
+	}
+	if err == nil {
 		err = fd.EnterMountNamespace()
 	}
 	if err != nil {

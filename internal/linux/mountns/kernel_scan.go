@@ -87,8 +87,11 @@ func (k kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Sur
 		if !wanted(b) {
 			return nil
 		}
-		mount, err := b.fullMount(&stat)
-		switch {
+		if b.known != nil {
+			found(&Mount{Mount: *b.known, Namespace: b.Namespace})
+			return nil
+		}
+		switch mount, err := loadMount(&stat, b.Namespace, b.unique); {
 		case err == nil:
 			found(&mount)
 		case !procfs.Ended(err):
@@ -179,7 +182,7 @@ func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
 			known = known[1:]
 		}
 		if len(known) > 0 && known[0].unique == id {
-			known[0].describe(&brief)
+			brief.Major, brief.Minor, brief.MayHang, brief.described = uint32(known[0].major), known[0].minor, known[0].mayHang, true
 		}
 		r.window = append(r.window, brief)
 		if len(r.window) < windowSize {
@@ -220,7 +223,7 @@ func (r *mountReader) passWindow() error {
 				r.unknown++
 			}
 			brief.Parent = 0 // it may change
-			r.passed = append(r.passed, newSystemOf(brief))
+			r.passed = append(r.passed, systemOf{brief.unique, uint16(brief.Major), brief.MayHang, brief.Minor})
 		}
 		if err := r.visit(brief); err != nil {
 			return err
@@ -293,14 +296,6 @@ func (r *briefReader) mayHang(ref sys.MountRef) (bool, error) {
 		r.mayHangByMagic[magic] = hangs
 	}
 	return hangs, nil
-}
-
-// fullMount is everything about the mount.
-func (b *MountBrief) fullMount(stat *sys.MountStat) (Mount, error) {
-	if b.known != nil {
-		return Mount{Mount: *b.known, Namespace: b.Namespace}, nil
-	}
-	return loadMount(stat, b.Namespace, b.unique)
 }
 
 // loadMount reads everything about a mount. ENOENT: it is gone.

@@ -33,15 +33,6 @@ type knownSystems struct {
 // ofAll is for all passes of this program.
 var ofAll knownSystems
 
-func newSystemOf(b *MountBrief) systemOf {
-	return systemOf{b.unique, uint16(b.Major), b.MayHang, b.Minor}
-}
-
-// describe sets in a brief the facts that are known.
-func (s systemOf) describe(b *MountBrief) {
-	b.Major, b.Minor, b.MayHang, b.described = uint32(s.major), s.minor, s.mayHang, true
-}
-
 // get returns the known mounts of a namespace. They are not to be changed.
 func (k *knownSystems) get(namespace uint64) []systemOf {
 	k.mu.Lock()

@@ -161,6 +161,7 @@ type listCall struct {
 // readMount finds out where a mount is now, and has it in the list or not.
 func (c *listCall) readMount(id uint64) {
 	at, known := slices.BinarySearchFunc(c.mounts, id, func(m Mount, id uint64) int { return cmp.Compare(m.Unique, id) })
+	gone := false
 	err := c.stat.Load(sys.MountRef{Namespace: c.ns.ID, Mount: id}, sys.StatmountPoint)
 	if err == nil {
 		point := c.stat.Point()
@@ -170,38 +171,26 @@ func (c *listCall) readMount(id uint64) {
 		if !known && !strictlyBelow(c.below, point) {
 			return
 		}
-		err = c.putMount(at, known, id)
+		var m Mount
+		switch m, err = loadMount(&c.stat, c.ns, id); {
+		case err != nil:
+		case !strictlyBelow(c.below, []byte(m.Point)): // not any more
+			gone = true
+		case known:
+			c.mounts[at], c.changed = m, true
+		default:
+			c.mounts, c.changed = slices.Insert(c.mounts, at, m), true
+		}
 	}
 	if procfs.Ended(err) {
-		err = c.removeMount(at, known)
+		gone, err = true, nil
+	}
+	if gone && known {
+		c.mounts, c.changed = slices.Delete(c.mounts, at, at+1), true
 	}
 	if c.err == nil {
 		c.err = err
 	}
-}
-
-// putMount describes a mount again and puts it into the list, if it still belongs there.
-func (c *listCall) putMount(at int, known bool, id uint64) error {
-	m, err := loadMount(&c.stat, c.ns, id)
-	switch {
-	case err != nil:
-		return err
-	case !strictlyBelow(c.below, []byte(m.Point)):
-		return c.removeMount(at, known)
-	case known:
-		c.mounts[at] = m
-	default:
-		c.mounts = slices.Insert(c.mounts, at, m)
-	}
-	c.changed = true
-	return nil
-}
-
-func (c *listCall) removeMount(at int, known bool) error {
-	if known {
-		c.mounts, c.changed = slices.Delete(c.mounts, at, at+1), true
-	}
-	return nil
 }
 
 // strictlyBelow reports whether path lies below dir and is not dir. Both are
@@ -264,7 +253,15 @@ func readTableOf(ns Namespace, buf []byte) (text []byte, err error) {
 			return err
 		})
 	} else if text, err = Read(ns.PID, buf); err == nil {
-		err = expectSameNamespace(ns)
+		// The process may have moved on, or another process may have its number.
+		var inode uint64
+		inode, err = Holder{Kind: Process, PID: ns.PID}.namespace()
+		switch {
+		case ns.Inode == 0, errors.Is(err, fs.ErrPermission): // as that of PID 1, at times, which has to be believed
+			err = nil
+		case err == nil && inode != ns.Inode:
+			err = ErrChanged
+		}
 	}
 	switch {
 	case err == nil && len(text) == 0: // of a process that ended while it was read
@@ -273,18 +270,4 @@ func readTableOf(ns Namespace, buf []byte) (text []byte, err error) {
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return text, err
-}
-
-// expectSameNamespace makes sure that the table which was read belongs to the namespace: its process may have moved on,
-// or another process may have its number. A process whose namespace may not be read (PID 1, at times) has to be
-// believed.
-func expectSameNamespace(ns Namespace) error {
-	inode, err := Holder{Kind: Process, PID: ns.PID}.namespace()
-	switch {
-	case ns.Inode == 0, errors.Is(err, fs.ErrPermission):
-		return nil
-	case err == nil && inode != ns.Inode:
-		return ErrChanged
-	}
-	return err
 }

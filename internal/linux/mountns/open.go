@@ -140,19 +140,6 @@ func Owners(list []Namespace) (owners map[uint64]uint64, err error) {
 	return owners, nil
 }
 
-// expectOwner makes sure that the namespace behind fd has the owner that ours has,
-// where that is known: numbers of namespaces are used again.
-func (n Namespace) expectOwner(fd sys.NamespaceFD) error {
-	if n.UserNamespace == 0 {
-		return nil
-	}
-	owner, err := fd.OwnerUserNamespace()
-	if err == nil && owner != n.UserNamespace {
-		err = fmt.Errorf("user namespace %d owns it, and not %d: %w", owner, n.UserNamespace, ErrChanged)
-	}
-	return err
-}
-
 // findOpen opens the namespace wherever it may be found: at its process, where
 // it was seen open or bound, or among all namespaces of the machine.
 func (n Namespace) findOpen() (sys.NamespaceFD, error) {

@@ -177,7 +177,12 @@ func (k *keptTables) readAll(read func(tableReader) (Survey, error), look tableR
 	case !k.read:
 		k.tables, k.bytes = nil, 0
 		survey, err := read(func(ns Namespace, text []byte) error {
-			k.add(ns, text)
+			if k.bytes += len(text); k.bytes > maxKeptText {
+				k.tables, k.tooLong = nil, true
+			}
+			if !k.tooLong {
+				k.tables = append(k.tables, keptTable{ns, bytes.Clone(text)})
+			}
 			return look(ns, text)
 		})
 		k.survey, k.read = survey, err == nil && !k.tooLong
@@ -191,13 +196,4 @@ func (k *keptTables) readAll(read func(tableReader) (Survey, error), look tableR
 		}
 	}
 	return survey, nil
-}
-
-func (k *keptTables) add(ns Namespace, text []byte) {
-	if k.bytes += len(text); k.bytes > maxKeptText {
-		k.tables, k.tooLong = nil, true
-	}
-	if !k.tooLong {
-		k.tables = append(k.tables, keptTable{ns, bytes.Clone(text)})
-	}
 }

@@ -306,16 +306,10 @@ func (t *procPass) passLines(ns Namespace, text []byte) error {
 		}
 	}
 	t.survey.Mounts += bytes.Count(text, []byte{'\n'})
-	err := t.readTable(ns, text)
-	if err == nil && ns.PID != 0 {
-		err = t.noteNamed(ns, text)
+	if err := t.readTable(ns, text); err != nil || ns.PID == 0 {
+		return err
 	}
-	return err
-}
-
-// noteNamed notes the namespaces that are bound to files in this one. Those
-// that are bound only in a namespace without a process stay hidden.
-func (t *procPass) noteNamed(ns Namespace, text []byte) error {
+	// Namespaces that are bound to files are found, too, but for those that are bound only in a namespace without a process.
 	major, minor, err := namespaceDevice()
 	if err != nil {
 		return err

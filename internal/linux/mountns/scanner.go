@@ -188,23 +188,18 @@ func (s scanner) fileSystems(wanted func(*MountBrief) bool) ([]FileSystem, Surve
 	})
 	room.addSkipped(&survey)
 	for i := range found {
-		if found[i].Mount.FSType == "btrfs" && found[i].Mount.Source == "" {
-			found[i].Mount.Source = found[i].sourceInTable()
+		m := &found[i].Mount
+		if m.FSType != "btrfs" || m.Source != "" {
+			continue
+		}
+		// The source of a btrfs alone names its device. Statmount gives it since Linux 6.13, and the mount table before that.
+		if table, err := m.Namespace.Table(); err == nil {
+			listed, _ := table.ByID(m.ID)
+			m.Source = listed.Source
 		}
 	}
 	slices.SortFunc(found, func(a, b FileSystem) int {
 		return cmp.Or(cmp.Compare(a.Mount.Major, b.Mount.Major), cmp.Compare(a.Mount.Minor, b.Mount.Minor))
 	})
 	return found, survey, err
-}
-
-// sourceInTable is the source by the mount table of the namespace. Statmount gives it since Linux 6.13, and the source
-// of a btrfs alone names its device. Empty: the table cannot be read.
-func (fs *FileSystem) sourceInTable() string {
-	table, err := fs.Mount.Namespace.Table()
-	if err != nil {
-		return ""
-	}
-	m, _ := table.ByID(fs.Mount.ID)
-	return m.Source
 }

@@ -27,7 +27,7 @@ const rootName = "the mount's root"
 // probeTarget finds the answer. The error is errStranded, or an error that the answer contains.
 func (p *targetProbe) probeTarget() error {
 	began := time.Now()
-	p.turn.askWay("lookup of the mount")
+	p.turn.askQuestion("lookup of the mount")
 	fd, err := p.openMount()
 	if err != nil {
 		p.turn.finish()
@@ -123,18 +123,15 @@ func (p *targetProbe) askStat(fd *sys.FD, what string) (there bool) {
 	if err != nil && !absent {
 		return true
 	}
-	if !absent && !p.askFileSystem(fd, "statfs of "+what) {
-		return true
+	if !absent {
+		asked = "statfs of " + what
+		p.turn.askQuestion(asked)
+		p.answer.ReadOnly, err = fd.FileSystemReadOnly()
+		if err != nil && !p.ignorableError(asked, err) {
+			return true
+		}
 	}
 	return p.readEntries(fd, what, absent) || !absent
-}
-
-// askFileSystem asks about the file system as a whole.
-func (p *targetProbe) askFileSystem(fd *sys.FD, asked string) (ok bool) {
-	p.turn.askQuestion(asked)
-	readOnly, err := fd.FileSystemReadOnly()
-	p.answer.ReadOnly = readOnly
-	return err == nil || p.ignorableError(asked, err)
 }
 
 // readEntries opens a directory, and reads some of its entries if that leaves no trace.

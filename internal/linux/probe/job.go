@@ -100,6 +100,7 @@ func (w *worker) askGroup(group []question, handOver func(left []question)) (han
 			left := group
 			a := targetProbe{question: q, worker: w, turn: &probeTurn{
 				pool: w.pool, emit: w.emit, target: q.Target, owner: q.Owner, thread: sys.ThreadID(), handOver: func() { handOver(left) },
+				onWayToMount: true,
 			}}
 			a.answer.Target = q.Target
 			err := a.probeTarget()

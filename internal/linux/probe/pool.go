@@ -75,17 +75,14 @@ func (p *threadPool) parkThread(owner string) (parked bool) {
 	return true
 }
 
-// ownerAnswered notes that a thread waits no more for a file system of the owner.
-func (p *threadPool) ownerAnswered(owner string) {
+// endWait notes that a thread waits no more for a file system of the owner. A thread that was parked waits until it may ask again.
+func (p *threadPool) endWait(owner string, parked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waitingByOwner[owner]--
-}
-
-// unparkThread waits until a thread that was parked may ask again.
-func (p *threadPool) unparkThread() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if !parked {
+		return
+	}
 	for p.asking >= maxProbingThreads {
 		p.threadFree.Wait()
 	}
@@ -106,20 +103,12 @@ type probeTurn struct {
 	mu           sync.Mutex
 	timer        *time.Timer
 	question     string
-	onWayToMount bool // that is the way to the mount
+	onWayToMount bool // that is the way to the mount, the first question
 	onWrite      bool // that is for the permission to write
 	stat         Stat
 	isLate       bool // for longer than lateAfter
 	parked       bool
 	handed       bool // handOver was called
-}
-
-// askWay is askQuestion of the way to the mount.
-func (t *probeTurn) askWay(question string) {
-	t.mu.Lock()
-	t.onWayToMount = true
-	t.mu.Unlock()
-	t.askQuestion(question)
 }
 
 // askWrite is askQuestion of the permission to write, after all else was answered.
@@ -189,10 +178,7 @@ func (t *probeTurn) finish() {
 	parked, late := t.parked, t.isLate
 	t.mu.Unlock()
 	if late {
-		t.pool.ownerAnswered(t.owner)
-	}
-	if parked {
-		t.pool.unparkThread()
+		t.pool.endWait(t.owner, parked)
 	}
 }
 

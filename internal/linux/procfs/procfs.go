@@ -183,14 +183,6 @@ func (r *askRound[T]) runUntilStuck() int {
 	return r.takenCount + 1
 }
 
-// waitsForProcessor reports whether the process that is asked can run, and may be waited for.
-func (r *askRound[T]) waitsForProcessor() bool {
-	r.mu.Lock()
-	at := r.takenCount
-	r.mu.Unlock()
-	return at < len(r.pids) && r.runnable(r.pids[at]) && r.sparedChecks.Add(1) <= maxRunnableChecks
-}
-
 // watchProgress returns a context that ends when nothing has moved on between two ticks.
 func (r *askRound[T]) watchProgress() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -203,11 +195,14 @@ func (r *askRound[T]) watchProgress() (ctx context.Context, stop func()) {
 				return
 			case <-ticks.C:
 			}
+			r.mu.Lock()
+			at := r.takenCount
+			r.mu.Unlock()
 			switch now := r.progress.Load(); {
 			case now != before:
 				before, still = now, 0
-			case still == 0 || !r.waitsForProcessor():
-				still++
+			case still == 0 || at == len(r.pids) || !r.runnable(r.pids[at]) || r.sparedChecks.Add(1) > maxRunnableChecks:
+				still++ // it does not wait for a processor, or may be waited for no more
 			}
 		}
 		cancel()

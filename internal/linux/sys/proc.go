@@ -220,7 +220,8 @@ func procNumbers(name string, limit int) (numbers []int, more bool, err error) {
 
 // listNumbers lists the entries of a directory that are numbers, at most so many, and says whether there are more.
 func (f *FD) listNumbers(limit int) (numbers []int, more bool, err error) {
-	var buf [8 << 10]byte
+	const lengthAt, nameAt = int(unsafe.Offsetof(unix.Dirent{}.Reclen)), int(unsafe.Offsetof(unix.Dirent{}.Name))
+	var buf [8 << 10]byte // of records of the kernel (getdents64(2))
 	for {
 		n, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(f.number, buf[:]) })
 		if err != nil {
@@ -230,8 +231,9 @@ func (f *FD) listNumbers(limit int) (numbers []int, more bool, err error) {
 			return numbers, false, nil
 		}
 		for rest := buf[:n]; len(rest) > 0; {
-			var name []byte
-			name, rest = nextEntry(rest)
+			length := int(binary.NativeEndian.Uint16(rest[lengthAt:]))
+			name, _, _ := bytes.Cut(rest[nameAt:length], []byte{0})
+			rest = rest[length:]
 			number, ok := entryNumber(name)
 			if !ok {
 				continue
@@ -242,14 +244,6 @@ func (f *FD) listNumbers(limit int) (numbers []int, more bool, err error) {
 			numbers = append(numbers, number)
 		}
 	}
-}
-
-// nextEntry takes the name of the first entry of a directory from the kernel's records of some (getdents64(2)).
-func nextEntry(records []byte) (name, rest []byte) {
-	const lengthAt, nameAt = int(unsafe.Offsetof(unix.Dirent{}.Reclen)), int(unsafe.Offsetof(unix.Dirent{}.Name))
-	length := int(binary.NativeEndian.Uint16(records[lengthAt:]))
-	name, _, _ = bytes.Cut(records[nameAt:length], []byte{0})
-	return name, records[length:]
 }
 
 // entryNumber is the number that is the name of an entry.

@@ -44,7 +44,25 @@ const (
 // Open opens the file at a path. The caller closes it.
 func (w Walk) Open(name string) (*FD, error) {
 	if w.Check == nil && w.Target == nil {
-		fd, err := w.openat2(name)
+		dir, resolve := unix.AT_FDCWD, uint64(unix.RESOLVE_NO_MAGICLINKS)
+		switch {
+		case w.Root != nil:
+			dir = w.Root.number
+		case !strings.HasPrefix(name, "/"):
+			return nil, unix.EINVAL
+		}
+		if w.NoLinks {
+			resolve |= unix.RESOLVE_NO_SYMLINKS
+		}
+		if w.OneMount {
+			resolve |= unix.RESOLVE_NO_XDEV
+		}
+		if w.Beneath {
+			resolve |= unix.RESOLVE_BENEATH
+		} else if w.Root != nil {
+			resolve |= unix.RESOLVE_IN_ROOT
+		}
+		fd, err := openat2(dir, name, resolve)
 		// Without openat2 (before 5.6) this is ENOSYS. Seccomp filters that are older answer EPERM for it, which opening
 		// with O_PATH itself never does.
 		if err != unix.ENOSYS && err != unix.EPERM && err != unix.EAGAIN {
@@ -53,28 +71,6 @@ func (w Walk) Open(name string) (*FD, error) {
 	}
 	fd, _, err := w.Resolve(name)
 	return fd, err
-}
-
-func (w Walk) openat2(name string) (*FD, error) {
-	dir, resolve := unix.AT_FDCWD, uint64(unix.RESOLVE_NO_MAGICLINKS)
-	switch {
-	case w.Root != nil:
-		dir = w.Root.number
-	case !strings.HasPrefix(name, "/"):
-		return nil, unix.EINVAL
-	}
-	if w.NoLinks {
-		resolve |= unix.RESOLVE_NO_SYMLINKS
-	}
-	if w.OneMount {
-		resolve |= unix.RESOLVE_NO_XDEV
-	}
-	if w.Beneath {
-		resolve |= unix.RESOLVE_BENEATH
-	} else if w.Root != nil {
-		resolve |= unix.RESOLVE_IN_ROOT
-	}
-	return openat2(dir, name, resolve)
 }
 
 // Resolve is Open one component after the other. resolved is the path from Root without
@@ -86,11 +82,16 @@ func (w Walk) Resolve(name string) (fd *FD, resolved string, err error) {
 	}
 	defer s.truncate(0)
 	for rest := name; rest != ""; {
-		var step string
-		step, rest = cutComponent(rest)
-		after, err := s.step(step, rest)
+		step, left := ".", strings.TrimLeft(rest, "/") // slashes are a component ".", too
+		if left == rest {
+			step, left = rest, ""
+			if i := strings.IndexByte(rest, '/'); i >= 0 {
+				step, left = rest[:i], rest[i:]
+			}
+		}
+		after, err := s.step(step, left)
 		if err != nil {
-			return nil, path.Join(s.name(), step, rest), err
+			return nil, path.Join(s.name(), step, left), err
 		}
 		rest = after
 	}
@@ -158,17 +159,6 @@ func (s *walkState) truncate(to int) {
 	}
 	s.dirs = slices.Delete(s.dirs, to, len(s.dirs))
 	s.names, s.file = s.names[:max(0, to-1)], false
-}
-
-// cutComponent splits the first component, which is "." for slashes, from the rest of a path.
-func cutComponent(name string) (step, rest string) {
-	if after := strings.TrimLeft(name, "/"); after != name {
-		return ".", after
-	}
-	if i := strings.IndexByte(name, '/'); i >= 0 {
-		return name[:i], name[i:]
-	}
-	return name, ""
 }
 
 // step goes on by one component, and returns the rest of the path.
