@@ -155,14 +155,6 @@ func (w *bindWatcher) askBatch(ctx context.Context, batch []*bind) (err error) {
 	return err
 }
 
-// enterOf is how a person on the node comes into the kubelet's mount namespace, wherever the shell is.
-func enterOf(node *kubelet.Node) fault.Enter {
-	if node.InFirstNamespace() {
-		return fault.EnterFirst
-	}
-	return fault.EnterNever
-}
-
 // notify notifies the observer of each fault once and of every repair, and then updates the status. It comes after the
 // repairs because it reads the mount table.
 func (w *bindWatcher) notify(ctx context.Context) error {
@@ -170,6 +162,10 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 		table, err := w.table.read(ctx, w.node)
 		if err != nil {
 			return err
+		}
+		enter := fault.EnterNever // how a person on the node comes into the kubelet's mount namespace, wherever the shell is
+		if w.node.InFirstNamespace() {
+			enter = fault.EnterFirst
 		}
 		begin := time.Now()
 		for len(w.notifications) > 0 && time.Since(begin) < maxVisit { // the others go after the next visit
@@ -183,10 +179,14 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.described = n.found
-			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), Enter: enterOf(w.node)}
+			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), Enter: enter}
 			if !w.memory.isNotified(b, n.found.State.ID) {
 				w.memory.notified[b.location()] = n.found.State.ID
-				w.sentinel.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
+				var age time.Duration // at the inspection, if the kernel records when the source was deleted
+				if !b.fault.Since.IsZero() {
+					age = max(0, n.inspectedAt.Sub(b.fault.Since))
+				}
+				w.sentinel.Observer.Found(f, age)
 			}
 			if n.repair != nil {
 				n.repair.Fault = f
@@ -336,15 +336,6 @@ func faultStart(st mount.State) time.Time {
 		return time.Time{}
 	}
 	return st.Changed
-}
-
-// faultAge returns how long before the inspection the source was deleted.
-func faultAge(st mount.State, seen time.Time) time.Duration {
-	since := faultStart(st)
-	if since.IsZero() {
-		return 0
-	}
-	return max(0, seen.Sub(since))
 }
 
 // watchSource sets watches on the bind's source. It runs inside the kubelet's mount namespace and before the

@@ -297,10 +297,20 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 			w.nextFullScan = time.Time{} // at the next tick and not sooner: an attacker may cause overflows
 			continue
 		}
-		for _, b := range w.sources.affected(e) {
-			if b.events++; b.events <= maxBindEvents {
-				w.binds.enqueue(b)
+		ended := e.Mask&sys.WatchIgnored != 0
+		for _, s := range w.sources.subscriptions[e.Watch] {
+			if ended {
+				s.bind.watched = false
 			}
+			if !ended && s.name != e.Name {
+				continue
+			}
+			if s.bind.events++; s.bind.events <= maxBindEvents {
+				w.binds.enqueue(s.bind)
+			}
+		}
+		if ended {
+			delete(w.sources.subscriptions, e.Watch)
 		}
 	}
 	return nil

@@ -6,8 +6,6 @@ package sentinel
 import (
 	"maps"
 	"slices"
-
-	"kubediag.org/kubediag/internal/linux/fuse"
 )
 
 // connState is the last known state of a connection.
@@ -15,19 +13,6 @@ type connState struct {
 	dead bool
 	// waitingPolls counts the polls in a row at which requests were waiting.
 	waitingPolls int
-}
-
-// update records the state of a connection, and reports whether a scan is due because of it.
-func (s *connState) update(c fuse.Connection) (changed bool) {
-	changed = c.Dead != s.dead
-	s.dead = c.Dead
-	if c.Waiting == 0 || c.Dead {
-		changed = changed || s.waitingPolls >= waitingPollLimit
-		s.waitingPolls = 0
-		return changed
-	}
-	s.waitingPolls++
-	return changed || s.waitingPolls == waitingPollLimit
 }
 
 // connectionPoller polls the FUSE connections of volumes, in turn.
@@ -54,8 +39,18 @@ func (p *connectionPoller) poll(kernel Connections) (changed bool) {
 		p.last = (p.last + 1) % len(p.order)
 		minor := p.order[p.last]
 		c, err := kernel.Connection(minor)
-		if err == nil && p.states[minor].update(c) {
-			changed = true
+		if err != nil {
+			continue
+		}
+		s := p.states[minor]
+		changed = changed || c.Dead != s.dead
+		s.dead = c.Dead
+		if c.Waiting != 0 && !c.Dead {
+			s.waitingPolls++
+			changed = changed || s.waitingPolls == waitingPollLimit
+		} else {
+			changed = changed || s.waitingPolls >= waitingPollLimit
+			s.waitingPolls = 0
 		}
 	}
 	return changed

@@ -52,7 +52,12 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 		if judged[placeOf(f.Mount)] { // if with another result
 			continue
 		}
-		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && mayBelongTo(f.Mount, v) && w.sentinel.Pods.PodByUID(f.Pod.UID) != nil {
+		v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]
+		if v == nil || w.sentinel.Pods.PodByUID(f.Pod.UID) == nil {
+			continue
+		}
+		// The broken mount may still be that of the volume or a copy of it, unless another mount is at the volume's place.
+		if own := faults.MountOf(v.Evidence.Mount); placeOf(f.Mount) != placeOf(own) || isSameMount(f.Mount, own) {
 			kept[key] = f
 		}
 	}
@@ -63,13 +68,6 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 		return !located[at] && time.Now().After(backoff.at) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
 	})
 	return changed
-}
-
-// mayBelongTo reports whether a broken mount may still be the mount of a volume or a copy of it. It is not if another
-// mount is at the volume's place.
-func mayBelongTo(broken fault.Mount, v *volume.Health) bool {
-	own := faults.MountOf(v.Evidence.Mount)
-	return placeOf(broken) != placeOf(own) || isSameMount(broken, own)
 }
 
 // placeOf is where a mount is, whatever is mounted there.

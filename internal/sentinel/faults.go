@@ -71,7 +71,16 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	for from, search := range searches {
 		r := &s.reports[from]
 		present = append(present, r.faults...)
-		if !r.scanned && s.hasSource(source(from)) {
+		exists := true
+		switch source(from) {
+		case fromVolumes:
+			exists = s.Volumes != nil
+		case fromOrphans:
+			exists = s.Orphans != nil
+		case fromSources, fromDevices, fromLeaving, fromStacks:
+			exists = s.Looks[search] != nil
+		}
+		if exists && !r.scanned {
 			unknown = append(unknown, fault.Known().FoundBy(search)...)
 		}
 	}
@@ -85,19 +94,6 @@ type report struct {
 	faults []*Fault
 	// scanned is set when the first scan has ended. No fault is known before.
 	scanned bool
-}
-
-// hasSource reports whether the sentinel has the source at all.
-func (s *Sentinel) hasSource(from source) bool {
-	switch from {
-	case fromVolumes:
-		return s.Volumes != nil
-	case fromOrphans:
-		return s.Orphans != nil
-	case fromSources, fromDevices, fromLeaving, fromStacks:
-		return s.Looks[searches[from]] != nil
-	}
-	return true
 }
 
 // publish replaces the faults of one source. A source that cannot scan does not publish, and its last faults stay.

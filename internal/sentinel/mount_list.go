@@ -40,8 +40,11 @@ func (l *mountList) list(node *kubelet.Node, below string) (found []mountns.Moun
 	if err != nil {
 		return nil, false, err
 	}
-	spent := cpuTimeOf(func() { found, changed, err = l.lister.List(ns, below) })
-	l.chargeList(now, cpuShareDivisor*spent)
+	runtime.LockOSThread() // whose CPU time it is
+	defer runtime.UnlockOSThread()
+	before := sys.ThreadTime()
+	found, changed, err = l.lister.List(ns, below)
+	l.chargeList(now, cpuShareDivisor*(sys.ThreadTime()-before))
 	return found, changed, err
 }
 
@@ -74,13 +77,4 @@ func (t *recentTable) read(ctx context.Context, node *kubelet.Node) (*mountinfo.
 		t.table, t.readAt = table, time.Now()
 	}
 	return table, err
-}
-
-// cpuTimeOf returns the CPU time that fn took.
-func cpuTimeOf(fn func()) time.Duration {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	before := sys.ThreadTime()
-	fn()
-	return sys.ThreadTime() - before
 }

@@ -50,7 +50,13 @@ func (s *Sentinel) watchOrphans(ctx context.Context) {
 		}
 		var err error
 		if start := time.Now(); start.Before(next) {
-			err = s.removeDeleted(ctx, counted)
+			if len(counted) > 0 {
+				var gone map[string]bool // whose directories were deleted
+				gone, err = s.Orphans.GoneDirectories(ctx, slices.Collect(maps.Keys(counted)))
+				if err == nil {
+					maps.DeleteFunc(counted, func(uid string, _ *Fault) bool { _, deleted := gone[uid]; return deleted })
+				}
+			}
 		} else if err = s.surveyOrphans(ctx, counted); err == nil {
 			surveyed = true
 			next, backoff = start.Add(jitter(orphanSurveyInterval)), orphanBackoff
@@ -94,21 +100,6 @@ func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault)
 		if !found[uid] {
 			delete(counted, uid)
 		}
-	}
-	return nil
-}
-
-// removeDeleted removes pods from the count whose directories were deleted.
-func (s *Sentinel) removeDeleted(ctx context.Context, counted map[string]*Fault) error {
-	if len(counted) == 0 {
-		return nil
-	}
-	gone, err := s.Orphans.GoneDirectories(ctx, slices.Collect(maps.Keys(counted)))
-	if err != nil {
-		return err
-	}
-	for uid := range gone {
-		delete(counted, uid)
 	}
 	return nil
 }

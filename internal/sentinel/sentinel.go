@@ -178,13 +178,6 @@ func (s *Sentinel) Run(ctx context.Context) error {
 			group.Go(func() { s.lookAgain(ctx, from, inspector) })
 		}
 	}
-	s.watchBinds(ctx)
-	group.Wait()
-	return nil
-}
-
-// watchBinds watches the binds until ctx is done.
-func (s *Sentinel) watchBinds(ctx context.Context) {
 	memory := &bindMemory{
 		notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe(), begun: s.begunFor(fromBinds),
 	}
@@ -202,6 +195,8 @@ func (s *Sentinel) watchBinds(ctx context.Context) {
 		case <-time.After(retryInterval):
 		}
 	}
+	group.Wait()
+	return nil
 }
 
 // errReplaced ends the watch of a kubelet that was replaced by another process.

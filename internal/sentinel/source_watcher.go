@@ -190,23 +190,6 @@ func (s *sourceWatcher) subscribe(b *bind, fd *sys.FD, mask uint32, name string)
 	return nil
 }
 
-// affected returns the binds that an event concerns.
-func (s *sourceWatcher) affected(event sys.Event) []*bind {
-	var found []*bind
-	for _, c := range s.subscriptions[event.Watch] {
-		if event.Mask&sys.WatchIgnored != 0 {
-			c.bind.watched = false
-		}
-		if c.name == event.Name || event.Mask&sys.WatchIgnored != 0 {
-			found = append(found, c.bind)
-		}
-	}
-	if event.Mask&sys.WatchIgnored != 0 {
-		delete(s.subscriptions, event.Watch)
-	}
-	return found
-}
-
 // countEvents counts events and returns the binds whose watches have too many.
 func (s *sourceWatcher) countEvents(events []sys.Event, now time.Time) (flooded []*bind) {
 	if now.Sub(s.countedSince) >= time.Second {

@@ -69,7 +69,11 @@ type volumeWatcher struct {
 	mountsHash uint64 // of the mounts that are watched
 
 	polled connectionPoller
-	scanSchedule
+
+	rests       restBudget // of scans
+	nextScan    time.Time  // when all volumes are scanned without an event
+	rescanDelay time.Duration
+	scanDue     bool
 	// decisions receives when the guard may decide otherwise than before.
 	decisions <-chan struct{}
 
@@ -100,7 +104,17 @@ func (w *volumeWatcher) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.settleBegun(ctx)
 		err := w.onTick(ctx)
-		w.reportTrouble(ctx, cmp.Or(err, w.probeErr))
+		if err = cmp.Or(err, w.probeErr); ctx.Err() == nil {
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if text != "" && text != w.lastTrouble { // once for as long as it stays the same
+				w.sentinel.Observer.Trouble(err)
+			}
+			w.lastTrouble = text
+			w.reportStatus(err == nil)
+		}
 		select {
 		case <-ctx.Done():
 		case <-w.decisions:
@@ -124,22 +138,6 @@ func (w *volumeWatcher) settleBegun(ctx context.Context) {
 		w.sentinel.reportBegun(r, strings.Join(proof.Evidence, "; "), err)
 		return true
 	})
-}
-
-// reportTrouble reports an error to the observer once for as long as it stays the same.
-func (w *volumeWatcher) reportTrouble(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != w.lastTrouble {
-		w.sentinel.Observer.Trouble(err)
-	}
-	w.lastTrouble = text
-	w.reportStatus(err == nil)
 }
 
 // onTick polls mounts and connections. Then it scans or repairs if that is due.
@@ -216,7 +214,9 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		if err == nil {
 			asked, w.scanDuration = survey.Coverage.Asked, survey.Coverage.Took
 		}
-		w.scanned(now, asked)
+		rest := time.Duration(asked) * minProbeGap
+		w.rests.charge(now, rest, probeBurst*rest) // credit for probeBurst scans in a row
+		w.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
 		if err != nil {
 			return err
 		}
@@ -225,7 +225,13 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		}
 		w.probeErr = probeError(survey.Volumes)
 		changed := w.updateFaults(survey.Volumes)
-		w.rescanFaults(now, changed || survey.Silent, len(w.present) > 0 || survey.Silent)
+		// While there are faults, or one may be, the next scan follows sooner. The delay grows as long as they do not change.
+		if w.rescanDelay = min(2*w.rescanDelay, time.Hour); changed || survey.Silent {
+			w.rescanDelay = faultRescanInterval
+		}
+		if sooner := now.Add(w.rescanDelay); (len(w.present) > 0 || survey.Silent) && sooner.Before(w.nextScan) {
+			w.nextScan = sooner
+		}
 		if w.probeErr == nil {
 			var faults []*Fault
 			for _, f := range w.present {
