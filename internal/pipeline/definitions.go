@@ -63,27 +63,16 @@ func (x *execution) readSet(ctx context.Context) (*graph.Graph, error) {
 	switch {
 	case err != nil && hash == "":
 		return nil, terminal(v1.ReasonOperationSetNotReady, "OperationSet %s is not ready: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
-	case hash == "":
-		if why := notReadyReason(set); why != "" {
-			return nil, terminal(v1.ReasonOperationSetNotReady, "OperationSet %s is not ready: %s", name, why)
+	case hash == "" && (set.Status.ObservedGeneration != set.Generation || !set.Status.Ready):
+		why := "the manager has not looked at its latest specification"
+		if c := meta.FindStatusCondition(set.Status.Conditions, v1.ConditionReady); c != nil && set.Status.ObservedGeneration == set.Generation {
+			why = c.Message
 		}
-	case err != nil || hash != g.Hash():
+		return nil, terminal(v1.ReasonOperationSetNotReady, "OperationSet %s is not ready: %s", name, why)
+	case hash != "" && (err != nil || hash != g.Hash()):
 		return nil, x.setChanged()
 	}
 	return g, nil
-}
-
-// notReadyReason says why a set cannot be used yet; empty if it can.
-func notReadyReason(set *v1.OperationSet) string {
-	if set.Status.ObservedGeneration == set.Generation {
-		if set.Status.Ready {
-			return ""
-		}
-		if c := meta.FindStatusCondition(set.Status.Conditions, v1.ConditionReady); c != nil {
-			return c.Message
-		}
-	}
-	return "the manager has not looked at its latest specification"
 }
 
 func (x *execution) setChanged() error {

@@ -33,7 +33,11 @@ func Faults(findings []fault.Finding) []v1.Fault {
 		if !known {
 			i, all = len(all), append(all, f)
 		}
-		setIndex(finding, at, i)
+		at[identityOf(finding)] = i
+		if finding.Mount.Point != "" { // also for findings that lack the number of its mount
+			finding.Mount.ID = 0
+			at[identityOf(finding)] = i
+		}
 		if !known {
 			continue
 		}
@@ -89,15 +93,6 @@ func indexOf(f fault.Finding, at map[identity]int, all []v1.Fault) (i int, known
 	f.Mount.ID = 0
 	i, known = at[identityOf(f)]
 	return i, known && all[i].Mount.ID == 0
-}
-
-// setIndex notes where the fault of a finding is, also for findings that lack the number of its mount.
-func setIndex(f fault.Finding, at map[identity]int, i int) {
-	at[identityOf(f)] = i
-	if f.Mount.Point != "" {
-		f.Mount.ID = 0
-		at[identityOf(f)] = i
-	}
 }
 
 func mountOf(m *fault.Mount) *v1.Mount {

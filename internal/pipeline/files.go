@@ -42,25 +42,6 @@ func (f *files) sync(file *os.File) error {
 	return file.Sync()
 }
 
-func openFiles(dataRoot string) (*files, error) {
-	base, err := filepath.Abs(dataRoot)
-	if err != nil {
-		return nil, fmt.Errorf("opening data root: %w", err)
-	}
-	root, err := os.OpenRoot(base)
-	if err != nil {
-		return nil, fmt.Errorf("opening data root: %w", err)
-	}
-	f := &files{root: root, base: base}
-	for _, dir := range []string{journalDir, artifactDir} {
-		if err := root.MkdirAll(dir, 0o700); err != nil {
-			root.Close()
-			return nil, fmt.Errorf("making %q: %w", dir, err)
-		}
-	}
-	return f, nil
-}
-
 // storageDir returns the directory of an Operation's storage, relative to the data root. It lies below a directory of its own, so that no
 // name that a user chooses is a name that kubediag uses. A relative path is below that; an absolute one must be below it or the data root.
 func (f *files) storageDir(dir string) (string, error) {
@@ -80,28 +61,6 @@ func (f *files) storageDir(dir string) (string, error) {
 }
 
 func journalName(uid string) string { return path.Join(journalDir, uid+journalEnd) }
-
-// openJournal opens a journal. One that is not there is made, with the first record that begin hands to create in it.
-func (f *files) openJournal(uid string, begin func(create func(line []byte) error) error) (*os.File, error) {
-	name := journalName(uid)
-	file, err := f.root.OpenFile(name, os.O_RDWR, 0)
-	if !notExist(err) {
-		return file, err
-	}
-	if err := begin(func(line []byte) error { return f.write(name, string(line)) }); err != nil {
-		return nil, err
-	}
-	return f.root.OpenFile(name, os.O_RDWR, 0)
-}
-
-// save writes a file as a whole: after a crash there is the new content or the one from before.
-func (f *files) save(name, content string) (artifact, error) {
-	if err := f.write(name, content); err != nil {
-		return artifact{}, fmt.Errorf("keeping %q: %w", name, err)
-	}
-	sum := sha256.Sum256([]byte(content))
-	return artifact{Path: name, SizeBytes: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}, nil
-}
 
 func (f *files) write(name, content string) error {
 	if err := f.root.MkdirAll(path.Dir(name), 0o700); err != nil {

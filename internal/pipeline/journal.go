@@ -53,13 +53,17 @@ func (r *Runner) openJournal(job job) (*journal, map[int32]*state, error) {
 	}
 	slices.Sort(storage)
 	want := &begin{Version: journalVersion, UID: job.Request.Diagnosis.UID, Graph: job.Graph.Hash(), Storage: storage}
-	file, err := r.files.openJournal(job.Request.Diagnosis.UID, func(create func(line []byte) error) error {
-		return j.add(record{Kind: kindBegin, Begin: want}, create)
-	})
+	name := journalName(want.UID)
+	var err error
+	if j.file, err = r.files.root.OpenFile(name, os.O_RDWR, 0); notExist(err) { // it is made with its first record
+		err = j.add(record{Kind: kindBegin, Begin: want}, func(line []byte) error { return r.files.write(name, string(line)) })
+		if err == nil {
+			j.file, err = r.files.root.OpenFile(name, os.O_RDWR, 0)
+		}
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening journal: %w", err)
 	}
-	j.file = file
 	states, err := j.resume(job, want)
 	if err != nil {
 		j.close()

@@ -27,9 +27,18 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 		if err != nil || plan.NotApplicable != "" {
 			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Left, Gone: plan.Gone}, err
 		}
-		if err := n.recordPlan(plan); err != nil {
+		text, err := json.Marshal(plan)
+		if err != nil {
+			return processor.Result{}, processor.Stalled(fmt.Errorf("writing plan: %w", err))
+		}
+		if len(text) > maxPlanBytes {
+			return processor.Result{}, processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions()), maxPlanBytes))
+		}
+		r := record{Kind: kindPlan, Node: n.id, Plan: &plan, Boot: n.run.runner.Boot}
+		if err := n.run.journal.announce(r); err != nil {
 			return processor.Result{}, err
 		}
+		n.state.apply(r) // from here on it is the only plan
 	}
 	if n.run.job.PlanOnly && len(n.state.actions) > 0 {
 		return processor.Result{}, errPlanned
@@ -89,23 +98,6 @@ func (n *nodeRun) makePlan(ctx context.Context) (repair.Plan, error) {
 		part, err := n.op.Step.Family.Plan(ctx, r)
 		return repair.PlanOf(n.op.Step.Family.Name(), part), err
 	})
-}
-
-// recordPlan writes a plan down. From here on it is the only one.
-func (n *nodeRun) recordPlan(plan repair.Plan) error {
-	text, err := json.Marshal(plan)
-	if err != nil {
-		return processor.Stalled(fmt.Errorf("writing plan: %w", err))
-	}
-	if len(text) > maxPlanBytes {
-		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions()), maxPlanBytes))
-	}
-	r := record{Kind: kindPlan, Node: n.id, Plan: &plan, Boot: n.run.runner.Boot}
-	if err := n.run.journal.announce(r); err != nil {
-		return err
-	}
-	n.state.apply(r)
-	return nil
 }
 
 // confirmPlan asks BeforeRepair once, if there is something left to do.

@@ -6,6 +6,8 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"path"
@@ -135,12 +137,12 @@ func (n *nodeRun) store(ctx context.Context, kept *results, s stored) (stored, e
 				s.Key, kept.files+1, total, maxFiles, int64(maxArtifactBytes)))
 		}
 		dir := cmp.Or(n.op.Storage, artifactDir)
-		file, err := n.run.runner.files.save(path.Join(dir, n.run.job.Request.Diagnosis.UID, fileName(n.id, s.Key)), value)
-		if err != nil {
-			return s, err
+		name := path.Join(dir, n.run.job.Request.Diagnosis.UID, fileName(n.id, s.Key))
+		if err := n.run.runner.files.write(name, value); err != nil {
+			return s, fmt.Errorf("keeping %q: %w", name, err)
 		}
-		file.Key, file.Operation = s.Key, n.op.Name
-		s.File = &file
+		sum := sha256.Sum256([]byte(value))
+		s.File = &artifact{Key: s.Key, Operation: n.op.Name, Path: name, SizeBytes: int64(len(value)), SHA256: hex.EncodeToString(sum[:])}
 	}
 	if s.InFile {
 		s.Value = ""

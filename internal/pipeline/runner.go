@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -116,12 +118,21 @@ func New(o Options) (*Runner, error) {
 	if o.Observer == nil {
 		o.Observer = Discard{}
 	}
-	f, err := openFiles(o.DataRoot)
+	base, err := filepath.Abs(o.DataRoot)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening data root: %w", err)
 	}
-	f.volatile = o.Volatile
-	return &Runner{Options: o, files: f, calls: repair.NewCalls(), hook: crashHook}, nil
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		return nil, fmt.Errorf("opening data root: %w", err)
+	}
+	for _, dir := range []string{journalDir, artifactDir} {
+		if err := root.MkdirAll(dir, 0o700); err != nil {
+			root.Close()
+			return nil, fmt.Errorf("making %q: %w", dir, err)
+		}
+	}
+	return &Runner{Options: o, files: &files{root: root, base: base, volatile: o.Volatile}, calls: repair.NewCalls(), hook: crashHook}, nil
 }
 
 // Close releases the data root. Runs must have ended.

@@ -94,28 +94,18 @@ func Conclude(d *v1.Diagnosis, findings []fault.Finding, unjudged []string, none
 }
 
 // firstFault names the first fault of a state, where it is, and how many more there are.
-func firstFault(faults []v1.Fault, state v1.FaultState) (text string) {
-	more := -1
-	for _, f := range faults {
-		if f.State != state {
-			continue
-		}
-		if more++; more == 0 {
-			text = f.Code + location(f)
-		}
+func firstFault(faults []v1.Fault, state v1.FaultState) string {
+	same := slices.DeleteFunc(slices.Clone(faults), func(f v1.Fault) bool { return f.State != state })
+	if len(same) == 0 {
+		return ""
 	}
-	if more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
-func location(f v1.Fault) string {
+	f := same[0]
 	var parts []string
-	for _, p := range []struct{ name, value string }{{"container", f.Container}, {"volume", f.Volume}} {
-		if p.value != "" {
-			parts = append(parts, p.name+" "+p.value)
-		}
+	if f.Container != "" {
+		parts = append(parts, "container "+f.Container)
+	}
+	if f.Volume != "" {
+		parts = append(parts, "volume "+f.Volume)
 	}
 	switch {
 	case f.Pod != nil && f.Pod.Name != "":
@@ -125,10 +115,14 @@ func location(f v1.Fault) string {
 	case f.Mount != nil && f.Mount.Device != "":
 		parts = append(parts, "device "+f.Mount.Device)
 	}
-	if len(parts) == 0 {
-		return ""
+	text := f.Code
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
 	}
-	return " (" + strings.Join(parts, ", ") + ")"
+	if len(same) > 1 {
+		text += fmt.Sprintf(" and %d more", len(same)-1)
+	}
+	return text
 }
 
 // plannedSummary names the actions that are planned.
