@@ -62,7 +62,29 @@ func (p *Processor) Call(path *field.Path) (Call, field.ErrorList) {
 		return Call{}, field.ErrorList{field.Invalid(path, strings.Join(forms, ","),
 			"exactly one form must be set: path (with externalAddress, externalPort and scheme), httpServer, scriptRunner or function")}
 	}
-	call, errs := p.callOf(forms[0], path)
+	var call Call
+	var errs field.ErrorList
+	switch forms[0] {
+	case formFlat:
+		call, errs = p.flat(path).call()
+	case formHTTP:
+		s := p.HTTPServer
+		call, errs = endpoint{
+			at: path.Child(formHTTP), addressField: "address", portField: "port",
+			address: s.Address, port: s.Port, path: s.Path, scheme: s.Scheme, validAddress: isHost,
+		}.call()
+	case formScript:
+		call = Call{Kind: ProcessorScript, Script: p.ScriptRunner}
+		at, script := path.Child(formScript, "script"), p.ScriptRunner.Script
+		if script == "" {
+			errs = append(errs, field.Required(at, "must not be empty"))
+		}
+		if len(script) > MaxScriptBytes {
+			errs = append(errs, field.TooLong(at, "", MaxScriptBytes))
+		}
+	case formFunction:
+		call = Call{Kind: ProcessorFunction}
+	}
 	errs = append(errs, validateRanges(path, []optionalRange{{"timeoutSeconds", p.TimeoutSeconds, 1, MaxTimeoutSeconds}})...)
 	call.Timeout = seconds(p.TimeoutSeconds, DefaultTimeoutSeconds)
 	return call, errs
@@ -75,22 +97,6 @@ const (
 	formScript   = "scriptRunner"
 	formFunction = "function"
 )
-
-func (p *Processor) callOf(form string, path *field.Path) (Call, field.ErrorList) {
-	switch form {
-	case formScript:
-		return Call{Kind: ProcessorScript, Script: p.ScriptRunner}, validateScript(p.ScriptRunner, path.Child(formScript))
-	case formFunction:
-		return Call{Kind: ProcessorFunction}, nil
-	case formHTTP:
-		s := p.HTTPServer
-		return endpoint{
-			at: path.Child(formHTTP), addressField: "address", portField: "port",
-			address: s.Address, port: s.Port, path: s.Path, scheme: s.Scheme, validAddress: isHost,
-		}.call()
-	}
-	return p.flat(path).call()
-}
 
 // flat is the endpoint of the flat form. If both addresses are set, externalAddress fails as a whole.
 func (p *Processor) flat(path *field.Path) endpoint {
@@ -141,18 +147,12 @@ func (e endpoint) call() (Call, field.ErrorList) {
 		return Call{Kind: ProcessorHTTP}, append(errs, field.Invalid(e.at.Child("path"), path, "must be the path of a URL"))
 	}
 	u.Scheme = orDefault(e.scheme, "http")
-	u.Host = net.JoinHostPort(*e.address, strconv.Itoa(int(e.portOr(u.Scheme))))
-	return Call{Kind: ProcessorHTTP, URL: u}, errs
-}
-
-func (e endpoint) portOr(scheme string) int32 {
-	switch {
-	case e.port != nil:
-		return *e.port
-	case scheme == "https":
-		return 443
+	port := int32(80)
+	if u.Scheme == "https" {
+		port = 443
 	}
-	return 80
+	u.Host = net.JoinHostPort(*e.address, strconv.Itoa(int(orDefault(e.port, port))))
+	return Call{Kind: ProcessorHTTP, URL: u}, errs
 }
 
 func (e endpoint) validate() field.ErrorList {
@@ -178,15 +178,4 @@ func isHost(address string) string {
 		return "must be an IP address or a DNS name"
 	}
 	return ""
-}
-
-func validateScript(s *ScriptRunner, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if s.Script == "" {
-		errs = append(errs, field.Required(path.Child("script"), "must not be empty"))
-	}
-	if len(s.Script) > MaxScriptBytes {
-		errs = append(errs, field.TooLong(path.Child("script"), "", MaxScriptBytes))
-	}
-	return errs
 }

@@ -39,7 +39,11 @@ func (s *TriggerSpec) Validate() field.ErrorList {
 		errs = append(errs, alert.validate(at.Child("sourceTemplate", "prometheusAlertTemplate"), s.Parameters)...)
 	}
 	if fault := s.SourceTemplate.MountFaultTemplate; fault != nil {
-		errs = append(errs, fault.validate(at.Child("sourceTemplate", "mountFaultTemplate"))...)
+		at := at.Child("sourceTemplate", "mountFaultTemplate")
+		errs = append(errs, validateRanges(at, []optionalRange{{"lastingSeconds", fault.LastingSeconds, 0, MaxLastingSeconds}})...)
+		errs = append(errs, validateSelector(at.Child("namespaceSelector"), fault.NamespaceSelector)...)
+		errs = append(errs, validateSelector(at.Child("podSelector"), fault.PodSelector)...)
+		errs = append(errs, validateSelector(at.Child("nodeSelector"), fault.NodeSelector)...)
 	}
 	return append(errs, s.SourceTemplate.validate(at.Child("sourceTemplate"))...)
 }
@@ -68,14 +72,6 @@ func (p *PrometheusAlertTemplate) validate(at *field.Path, set map[string]string
 		errs = append(errs, field.TooMany(at.Child("parametersFrom"), len(given)+len(set), MaxParameters))
 	}
 	return errs
-}
-
-// validate checks the selectors and the least age of a fault.
-func (m *MountFaultTemplate) validate(at *field.Path) field.ErrorList {
-	errs := validateRanges(at, []optionalRange{{"lastingSeconds", m.LastingSeconds, 0, MaxLastingSeconds}})
-	errs = append(errs, validateSelector(at.Child("namespaceSelector"), m.NamespaceSelector)...)
-	errs = append(errs, validateSelector(at.Child("podSelector"), m.PodSelector)...)
-	return append(errs, validateSelector(at.Child("nodeSelector"), m.NodeSelector)...)
 }
 
 // Lasting is the least age of a fault.

@@ -43,42 +43,23 @@ func Message(errs field.ErrorList) string {
 func (s *OperationSpec) Call() (Call, field.ErrorList) {
 	call, errs := s.Processor.Call(field.NewPath("spec", "processor"))
 	if s.Storage != nil && s.Storage.HostPath != nil {
-		errs = append(errs, validateHostPath(field.NewPath("spec", "storage", "hostPath", "path"), s.Storage.HostPath.Path)...)
+		at, dir := field.NewPath("spec", "storage", "hostPath", "path"), s.Storage.HostPath.Path
+		switch {
+		case dir == "":
+			errs = append(errs, field.Required(at, "must not be empty"))
+		case strings.ContainsRune(dir, 0) || slices.Contains(strings.Split(dir, "/"), ".."):
+			errs = append(errs, field.Invalid(at, dir, "must have no element .. and no zero byte"))
+		case path.Clean(dir) == "/":
+			errs = append(errs, field.Invalid(at, dir, "must not be the root directory"))
+		}
 	}
 	return call, errs
-}
-
-func validateHostPath(at *field.Path, dir string) field.ErrorList {
-	switch {
-	case dir == "":
-		return field.ErrorList{field.Required(at, "must not be empty")}
-	case strings.ContainsRune(dir, 0) || slices.Contains(strings.Split(dir, "/"), ".."):
-		return field.ErrorList{field.Invalid(at, dir, "must have no element .. and no zero byte")}
-	case path.Clean(dir) == "/":
-		return field.ErrorList{field.Invalid(at, dir, "must not be the root directory")}
-	}
-	return nil
 }
 
 // Validate checks a DiagnosisSpec by itself. The errors name the fields, from spec on, and the values.
 func (s *DiagnosisSpec) Validate() field.ErrorList {
 	at := field.NewPath("spec")
-	errs := append(validateOrder(at, s.Set(), s.NodeName), s.validateMode(at)...)
-	if s.PodReference != nil {
-		errs = append(errs, s.PodReference.validate(at.Child("podReference"))...)
-	}
-	if s.NodeName == "" && s.PodReference == nil {
-		errs = append(errs, field.Required(at.Child("nodeName"), "nodeName or podReference must be set"))
-	}
-	errs = append(errs, validateRanges(at, []optionalRange{{"activeDeadlineSeconds", s.ActiveDeadlineSeconds, 1, MaxActiveDeadlineSeconds}})...)
-	return append(errs, validateParameters(at.Child("parameters"), s.Parameters)...)
-}
-
-// planHash is the form of spec.planHash.
-var planHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-func (s *DiagnosisSpec) validateMode(at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+	errs := validateOrder(at, s.Set(), s.NodeName)
 	if modes := []DiagnosisMode{"", ModeRecover, ModePlan, ModeApprove, ModeRecord}; !slices.Contains(modes, s.Mode) {
 		errs = append(errs, field.NotSupported(at.Child("mode"), s.Mode, modes[1:]))
 	}
@@ -92,30 +73,33 @@ func (s *DiagnosisSpec) validateMode(at *field.Path) field.ErrorList {
 	case s.Mode == ModePlan:
 		errs = append(errs, field.Forbidden(at.Child("planHash"), "planHash cannot be set with mode Plan"))
 	}
-	if s.ApprovalTimeoutSeconds == nil {
-		return errs
+	if s.ApprovalTimeoutSeconds != nil && s.Mode != ModeApprove {
+		errs = append(errs, field.Forbidden(at.Child("approvalTimeoutSeconds"), "approvalTimeoutSeconds takes mode Approve"))
 	}
-	timeout := at.Child("approvalTimeoutSeconds")
-	if s.Mode != ModeApprove {
-		errs = append(errs, field.Forbidden(timeout, "approvalTimeoutSeconds takes mode Approve"))
+	errs = append(errs, validateRanges(at, []optionalRange{{"approvalTimeoutSeconds", s.ApprovalTimeoutSeconds, 1, MaxApprovalTimeoutSeconds}})...)
+	if pod := s.PodReference; pod != nil {
+		at := at.Child("podReference")
+		errs = append(errs, validateName(at.Child("namespace"), pod.Namespace, validation.IsDNS1123Label)...)
+		errs = append(errs, validateName(at.Child("name"), pod.Name, validation.IsDNS1123Subdomain)...)
+		if pod.Container != "" {
+			errs = append(errs, validateName(at.Child("container"), pod.Container, validation.IsDNS1123Label)...)
+		}
 	}
-	return append(errs, validateRange(timeout, *s.ApprovalTimeoutSeconds, 1, MaxApprovalTimeoutSeconds)...)
+	if s.NodeName == "" && s.PodReference == nil {
+		errs = append(errs, field.Required(at.Child("nodeName"), "nodeName or podReference must be set"))
+	}
+	errs = append(errs, validateRanges(at, []optionalRange{{"activeDeadlineSeconds", s.ActiveDeadlineSeconds, 1, MaxActiveDeadlineSeconds}})...)
+	return append(errs, validateParameters(at.Child("parameters"), s.Parameters)...)
 }
+
+// planHash is the form of spec.planHash.
+var planHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // validateOrder checks the order that a Trigger hands on to its Diagnoses: the OperationSet and, if it is known, the node.
 func validateOrder(at *field.Path, operationSet, nodeName string) field.ErrorList {
 	errs := validateName(at.Child("operationSet"), operationSet, validation.IsDNS1123Subdomain)
 	if nodeName != "" {
 		errs = append(errs, validateName(at.Child("nodeName"), nodeName, validation.IsDNS1123Subdomain)...)
-	}
-	return errs
-}
-
-func (r *PodReference) validate(at *field.Path) field.ErrorList {
-	errs := validateName(at.Child("namespace"), r.Namespace, validation.IsDNS1123Label)
-	errs = append(errs, validateName(at.Child("name"), r.Name, validation.IsDNS1123Subdomain)...)
-	if r.Container != "" {
-		errs = append(errs, validateName(at.Child("container"), r.Container, validation.IsDNS1123Label)...)
 	}
 	return errs
 }
