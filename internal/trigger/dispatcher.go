@@ -9,10 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Dispatcher makes Diagnoses of causes. It runs on the leader only.
@@ -70,7 +72,12 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 	defer d.mu.Unlock()
 	l := d.lanes[t.Name]
 	if l == nil {
-		l = newLane(t.Name, &diagnosisMaker{client: d.Client, reader: d.Reader, namespace: d.Namespace})
+		l = &lane{
+			name: t.Name, maker: &diagnosisMaker{client: d.Client, reader: d.Reader, namespace: d.Namespace},
+			pace: share.NewBucket(paceOf(0), paceOf(0).Quarter()), room: share.Room{Places: maxWaiting}, causes: map[string]Cause{},
+			queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[turn]{Queue: share.NewStore(func(of turn) share.Owner { return of.owner })}),
+			delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
+		}
 		if d.lanes == nil {
 			d.lanes = map[string]*lane{}
 		}

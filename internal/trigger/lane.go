@@ -64,14 +64,6 @@ type Tally struct {
 	Dropped                  map[string]v1.TriggerDrop
 }
 
-func newLane(name string, m *diagnosisMaker) *lane {
-	return &lane{
-		name: name, maker: m, pace: share.NewBucket(paceOf(0), paceOf(0).Quarter()), room: share.Room{Places: maxWaiting}, causes: map[string]Cause{},
-		queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[turn]{Queue: share.NewStore(func(t turn) share.Owner { return t.owner })}),
-		delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
-	}
-}
-
 func paceOf(perMinute int) share.Pace {
 	return share.Pace{AtOnce: burst + 1, PerHour: float64(60 * perMinute)}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/growthtest"
 )
 
@@ -103,7 +104,8 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d alerts, %v", len(all), err)
 		}
 		for i := range all {
-			if len(excerpt(&all[i])) > 4096 {
+			c, _ := causeOf(&v1.PrometheusAlertTemplate{}, signal{&all[i], time.Time{}})
+			if len(c.Annotations[v1.AnnotationPrometheusAlert]) > 4096 {
 				t.Error("the excerpt of an alert is too long")
 			}
 			all[i].resolved(time.Time{})

@@ -65,31 +65,31 @@ func expressions(r v1.PrometheusAlertRegexp) ([]expression, error) {
 	add(r.EndsAt, func(a *alert) (string, bool) { return a.EndsAt.Format(time.RFC3339), true })
 	add(r.GeneratorURL, func(a *alert) (string, bool) { return a.GeneratorURL, true })
 	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
-		add(r.Labels[name], func(a *alert) (string, bool) { return label(a, name) })
+		add(r.Labels[name], func(a *alert) (string, bool) { value, found := a.Labels[name]; return value, found })
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Annotations)) {
-		add(r.Annotations[name], func(a *alert) (string, bool) { return annotation(a, name) })
+		add(r.Annotations[name], func(a *alert) (string, bool) { value, found := a.Annotations[name]; return value, found })
 	}
 	return all, failed
-}
-
-func label(a *alert, name string) (string, bool) {
-	value, found := a.Labels[name]
-	return value, found
-}
-
-func annotation(a *alert, name string) (string, bool) {
-	value, found := a.Annotations[name]
-	return value, found
 }
 
 // causeOf takes from an alert the labels that the Trigger names. A pod or a parameter that is named and missing rejects the alert:
 // without it the Diagnosis would reach further than the Trigger says.
 func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
 	a := s.alert
+	read := map[string]string{"generatorURL": a.GeneratorURL} // the part of the alert that people read
+	if !a.StartsAt.IsZero() {
+		read["startsAt"] = a.StartsAt.UTC().Format(time.RFC3339)
+	}
+	for name, value := range a.Labels {
+		read["labels."+name] = value
+	}
+	for name, value := range a.Annotations {
+		read["annotations."+name] = value
+	}
 	cause := trigger.Cause{
 		Kind: trigger.KindAlert, Key: a.key(), Time: s.now,
-		Annotations: map[string]string{v1.AnnotationPrometheusAlert: excerpt(a)},
+		Annotations: map[string]string{v1.AnnotationPrometheusAlert: trigger.Excerpt(read)},
 	}
 	if t.NodeNameReferenceLabel != "" {
 		cause.Node = a.Labels[t.NodeNameReferenceLabel]
@@ -106,43 +106,21 @@ func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
 		}
 	}
 	cause.Parameters = map[string]string{}
-	take := func(key, from, name string, of func(a *alert, name string) (string, bool)) error {
-		value, found := of(a, name)
-		if !found {
-			return trigger.Reject(v1.ReasonLabelMissing, "alert %q has no %s %q for the parameter %q",
-				a.Labels[alertName], from, name, key)
-		}
-		cause.Parameters[key] = value
-		return nil
-	}
+	var parameters []v1.AlertParameter
 	for _, name := range t.ParameterInjectionLabels {
-		if err := take(name, "label", name, label); err != nil {
-			return cause, err
-		}
+		parameters = append(parameters, v1.AlertParameter{Name: name, Label: name})
 	}
-	for _, p := range t.ParametersFrom {
-		from, name, of := "label", p.Label, label
+	for _, p := range append(parameters, t.ParametersFrom...) {
+		from, name, values := "label", p.Label, a.Labels
 		if p.Annotation != "" {
-			from, name, of = "annotation", p.Annotation, annotation
+			from, name, values = "annotation", p.Annotation, a.Annotations
 		}
-		if err := take(p.Name, from, name, of); err != nil {
-			return cause, err
+		value, found := values[name]
+		if !found {
+			return cause, trigger.Reject(v1.ReasonLabelMissing, "alert %q has no %s %q for the parameter %q",
+				a.Labels[alertName], from, name, p.Name)
 		}
+		cause.Parameters[p.Name] = value
 	}
 	return cause, nil
-}
-
-// excerpt is the part of the alert that people read.
-func excerpt(a *alert) string {
-	fields := map[string]string{"generatorURL": a.GeneratorURL}
-	if !a.StartsAt.IsZero() {
-		fields["startsAt"] = a.StartsAt.UTC().Format(time.RFC3339)
-	}
-	for name, value := range a.Labels {
-		fields["labels."+name] = value
-	}
-	for name, value := range a.Annotations {
-		fields["annotations."+name] = value
-	}
-	return trigger.Excerpt(fields)
 }

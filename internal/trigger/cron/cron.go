@@ -35,23 +35,14 @@ func Parse(t *v1.CronTemplate) (Schedule, error) {
 		return Schedule{}, fmt.Errorf("parsing schedule: %w", err)
 	}
 	if fields, ok := next.(*cron.SpecSchedule); ok && !zoned {
-		if fields.Location, err = location(t.TimeZone); err != nil {
-			return Schedule{}, err
+		if strings.EqualFold(t.TimeZone, "Local") { // the zone of the machine
+			return Schedule{}, fmt.Errorf("time zone %q is not the same everywhere", t.TimeZone)
+		}
+		if fields.Location, err = time.LoadLocation(t.TimeZone); err != nil {
+			return Schedule{}, fmt.Errorf("loading time zone: %w", err)
 		}
 	}
 	return Schedule{next}, nil
-}
-
-// location loads a time zone by its name. The zone of the machine is none.
-func location(name string) (*time.Location, error) {
-	if strings.EqualFold(name, "Local") {
-		return nil, fmt.Errorf("time zone %q is not the same everywhere", name)
-	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, fmt.Errorf("loading time zone: %w", err)
-	}
-	return zone, nil
 }
 
 // Next returns the first time of the schedule after t. Zero: there is none in the next five years.

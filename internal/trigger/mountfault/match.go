@@ -75,7 +75,12 @@ func compile(t *v1.Trigger) (trigger.Match[*signal], error) {
 		if code := s.fault.Status.Code; !slices.Contains(template.Codes, code) && (len(template.Codes) > 0 || !known(code)) {
 			return trigger.Cause{}, false, nil
 		}
-		at := began(s.fault)
+		// A fault began by the clock of its node, and never later than its object, by that of the API server: a node whose clock is ahead
+		// delays nothing.
+		at := s.fault.CreationTimestamp.Time
+		if since := s.fault.Status.Since.Time; since.Before(at) {
+			at = since
+		}
 		if left := lasting - s.now.Sub(at); left > 0 {
 			s.later(left)
 			return trigger.Cause{}, false, nil
@@ -99,15 +104,6 @@ func compile(t *v1.Trigger) (trigger.Match[*signal], error) {
 func known(code string) bool {
 	_, ok := fault.Known().Lookup(fault.Code(code))
 	return ok
-}
-
-// began is when a fault began by the clock of its node, and never later than its object, by that of the API server: a node
-// whose clock is ahead delays nothing.
-func began(f *v1.MountFault) time.Time {
-	if since := f.Status.Since.Time; since.Before(f.CreationTimestamp.Time) {
-		return since
-	}
-	return f.CreationTimestamp.Time
 }
 
 // selectors are those of a template. Nil: there is none.
