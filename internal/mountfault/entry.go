@@ -74,14 +74,6 @@ func (e *entry) pending() bool {
 	return !equality.Semantic.DeepEqual(x, y)
 }
 
-// pod is the pod of the fault. It is empty if there is none.
-func (e *entry) pod() string {
-	if f := cmp.Or(e.want, e.written); f != nil && f.Status.Pod != nil {
-		return string(f.Status.Pod.UID)
-	}
-	return ""
-}
-
 // entrySet has the entry of each object by name.
 type entrySet map[types.NamespacedName]*entry
 
@@ -109,20 +101,10 @@ func (s entrySet) rounds() [][]types.NamespacedName {
 		return cmp.Or(s[a].notBefore.Compare(s[b].notBefore), rank(a)-rank(b), compareNames(a, b))
 	})
 	return share.Rounds(names, func(name types.NamespacedName) share.Owner {
-		return share.Owner{Namespace: name.Namespace, Pod: s[name].pod()}
-	})
-}
-
-// wait returns the time until the next write or update is due, at most the interval. 0: there is no entry.
-func (s entrySet) wait(interval time.Duration) time.Duration {
-	if len(s) == 0 {
-		return 0
-	}
-	wait := interval
-	for _, e := range s {
-		if left := time.Until(e.notBefore); left > 0 && e.pending() {
-			wait = min(wait, left)
+		owner := share.Owner{Namespace: name.Namespace}
+		if f := cmp.Or(s[name].want, s[name].written); f != nil && f.Status.Pod != nil {
+			owner.Pod = string(f.Status.Pod.UID)
 		}
-	}
-	return wait
+		return owner
+	})
 }

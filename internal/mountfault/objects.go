@@ -138,7 +138,19 @@ func (c *candidate) object(u underway) *v1.MountFault {
 		s.Evidence = append(s.Evidence, redact.Text(fact))
 	}
 	printable.Fields(s)
-	bound(s)
+	for _, text := range []*string{&s.Target, &s.Container, &s.Volume, &s.Driver} { // to the bounds of the schema
+		*text = printable.Clip(*text, v1.MaxFaultName)
+	}
+	s.Device = printable.Clip(s.Device, v1.MaxFaultDevice)
+	s.Plan = printable.ClipMiddle(s.Plan, v1.MaxFaultPlan)
+	s.Holder = printable.Clip(s.Holder, v1.MaxFaultFact)
+	if s.Recovery != nil {
+		s.Recovery.Message = printable.ClipMiddle(s.Recovery.Message, v1.MaxFaultFact)
+		s.Recovery.EvictionRefusal = printable.Clip(s.Recovery.EvictionRefusal, v1.MaxFaultFact)
+	}
+	for i := range s.Evidence {
+		s.Evidence[i] = printable.Clip(s.Evidence[i], v1.MaxFaultFact)
+	}
 	return c.fault
 }
 
@@ -179,23 +191,6 @@ func workloadOf(pod *corev1.Pod) *v1.Workload {
 		of = fault.Workload{Kind: "Deployment", Name: name}
 	}
 	return &v1.Workload{Kind: of.Kind, Name: of.Name}
-}
-
-// bound cuts texts to the bounds of the schema.
-func bound(status *v1.MountFaultStatus) {
-	for _, text := range []*string{&status.Target, &status.Container, &status.Volume, &status.Driver} {
-		*text = printable.Clip(*text, v1.MaxFaultName)
-	}
-	status.Device = printable.Clip(status.Device, v1.MaxFaultDevice)
-	status.Plan = printable.ClipMiddle(status.Plan, v1.MaxFaultPlan)
-	status.Holder = printable.Clip(status.Holder, v1.MaxFaultFact)
-	if status.Recovery != nil {
-		status.Recovery.Message = printable.ClipMiddle(status.Recovery.Message, v1.MaxFaultFact)
-		status.Recovery.EvictionRefusal = printable.Clip(status.Recovery.EvictionRefusal, v1.MaxFaultFact)
-	}
-	for i := range status.Evidence {
-		status.Evidence[i] = printable.Clip(status.Evidence[i], v1.MaxFaultFact)
-	}
 }
 
 // choose returns at most so many of the objects, and one that counts all others. Namespaces take turns, and in each of them its

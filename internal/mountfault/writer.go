@@ -106,12 +106,20 @@ func (w *Writer) Start(ctx context.Context) error {
 	for {
 		wait := time.Until(w.pause)
 		if wait <= 0 {
-			if err := w.update(ctx); err != nil {
+			switch err := w.update(ctx); {
+			case err != nil:
 				w.noteError(ctx, err)
 				wait = retryDelay
 				w.pause = time.Now().Add(wait)
-			} else {
-				wait = w.entries.wait(w.Interval)
+			case len(w.entries) == 0:
+				wait = 0
+			default:
+				wait = w.Interval // or until the next write is due
+				for _, e := range w.entries {
+					if left := time.Until(e.notBefore); left > 0 && e.pending() {
+						wait = min(wait, left)
+					}
+				}
 			}
 		}
 		var due <-chan time.Time // none: the next change of the faults
