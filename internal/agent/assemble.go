@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -89,9 +92,6 @@ func (a *agent) assemble(ctx context.Context) error {
 		},
 	}
 	if err := reconciler.setUp(a.manager, a.options.Workers); err != nil {
-		return err
-	}
-	if err := a.newRecorder(); err != nil {
 		return err
 	}
 	watcher, faults, err := a.newSentinel(observer)
@@ -178,11 +178,15 @@ func (a *agent) observer() (*observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	events, broadcaster, err := newRecorder(a.manager, a.options.NodeName)
+	client, err := corev1client.NewForConfigAndClient(a.manager.GetConfig(), a.manager.GetHTTPClient())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making client for Events: %w", err)
 	}
+	// Events of core/v1 are the only ones that API servers of 1.18 know.
+	broadcaster := record.NewBroadcasterWithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst, MessageFunc: combinedMessage})
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.Events("")})
 	a.closers = append(a.closers, func() error { broadcaster.Shutdown(); return nil })
+	events := broadcaster.NewRecorder(a.manager.GetScheme(), corev1.EventSource{Component: "kubediag-agent", Host: a.options.NodeName})
 	o := newObserver(events, counters, a.metricLabel)
 	o.log = a.manager.GetLogger().WithName("diagnosis")
 	return o, nil

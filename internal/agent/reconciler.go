@@ -158,15 +158,20 @@ func (r *reconciler) cleanup() kubeclient.Passes {
 	}
 }
 
+// forgetDeleted removes the files of all Diagnoses that do not exist. None begins or ends a run meanwhile.
 func (r *reconciler) forgetDeleted(ctx context.Context) error {
-	return r.runs.withRunning(func(keep map[types.UID]bool) error {
-		var list v1.DiagnosisList
-		if err := r.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing Diagnoses: %w", err)
-		}
-		for _, d := range list.Items {
-			keep[d.UID] = true
-		}
-		return r.runner.Forget(keep)
-	})
+	r.runs.mu.Lock()
+	defer r.runs.mu.Unlock()
+	keep := map[types.UID]bool{}
+	for uid := range r.runs.running {
+		keep[uid] = true
+	}
+	var list v1.DiagnosisList
+	if err := r.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing Diagnoses: %w", err)
+	}
+	for _, d := range list.Items {
+		keep[d.UID] = true
+	}
+	return r.runner.Forget(keep)
 }

@@ -69,14 +69,3 @@ func (r *activeRuns) countRunning() int {
 	defer r.mu.Unlock()
 	return len(r.running)
 }
-
-// withRunning calls fn with the UIDs of those that run. None begins or ends meanwhile.
-func (r *activeRuns) withRunning(fn func(running map[types.UID]bool) error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	running := map[types.UID]bool{}
-	for uid := range r.running {
-		running[uid] = true
-	}
-	return fn(running)
-}

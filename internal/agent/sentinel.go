@@ -31,8 +31,21 @@ const (
 	outcomeFailed = string(v1.ActionFailed)
 )
 
-// newSentinel makes the sentinel, which watches the node also without a Diagnosis, and the writer of its MountFaults.
+// newSentinel makes the sentinel, which watches the node also without a Diagnosis, the recorder of its repairs, and the writer of its
+// MountFaults.
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
+	boot, err := sys.BootID()
+	if err != nil {
+		return nil, nil, err
+	}
+	a.recorder, err = audit.New(audit.Options{
+		Node: a.options.NodeName, Boot: boot, Namespace: a.options.Namespace, DataRoot: a.options.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
+		Log: a.manager.GetLogger().WithName("audit"),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	a.closers = append(a.closers, a.recorder.Close)
 	s := &sentinel.Sentinel{
 		Mode: a.options.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.watched, Orphans: a.orphans, Lock: a.repairs,
 		Begun: a.recorder.Begun(), Looks: a.looks(),
@@ -80,22 +93,6 @@ type sentinelObserver struct {
 	record func(r sentinel.Repair, d v1.Decision) (name string)
 	// impacts counts the faults that are present. nil: none are watched.
 	impacts func() map[fault.Code]map[fault.Impact]int
-}
-
-// newRecorder makes the part that writes down the sentinel's repairs.
-func (a *agent) newRecorder() error {
-	boot, err := sys.BootID()
-	if err != nil {
-		return err
-	}
-	a.recorder, err = audit.New(audit.Options{
-		Node: a.options.NodeName, Boot: boot, Namespace: a.options.Namespace, DataRoot: a.options.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
-		Log: a.manager.GetLogger().WithName("audit"),
-	})
-	if err == nil {
-		a.closers = append(a.closers, a.recorder.Close)
-	}
-	return err
 }
 
 // Found is called with a fault.

@@ -110,7 +110,19 @@ func (g *Guard) notify() {
 func (g *Guard) Set(p *v1.RecoveryPolicy) {
 	g.mu.Lock()
 	compiled := policy.Compile(p, fault.Known())
-	g.forgetFailures(g.policies[p.Name], compiled)
+	if before := g.policies[p.Name]; before != nil { // the failed repairs of a code are forgotten when its breaker is closed
+		pool := compiled.Pool(g.objects.get(nodeKey, time.Now()))
+		for i := range p.Status.Breakers {
+			b := &p.Status.Breakers[i]
+			known := before.Object.Status.BreakerOf(b.Code, b.Pool, b.Namespace)
+			if b.ClosedTime == nil || known != nil && b.ClosedTime.Equal(known.ClosedTime) || b.Pool != pool && pool != "" {
+				continue
+			}
+			g.failures.forget(func(key fault.Key, failed *failure) bool { // of one namespace, or of all
+				return string(key.Code) == b.Code && (b.Namespace == "" || failed.namespace == b.Namespace) && failed.under([]string{p.Name})
+			})
+		}
+	}
 	g.policies[p.Name] = compiled
 	g.mu.Unlock()
 	g.notify()

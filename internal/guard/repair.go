@@ -114,25 +114,6 @@ func (g *Guard) Ended(key fault.Key, pod fault.Pod, err error) {
 	g.failures.addFailure(key.Subject(), of, now)
 }
 
-// forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The
-// caller holds the lock.
-func (g *Guard) forgetFailures(before, now *policy.Policy) {
-	if before == nil {
-		return
-	}
-	pool := now.Pool(g.objects.get(nodeKey, time.Now()))
-	for i := range now.Object.Status.Breakers {
-		b := &now.Object.Status.Breakers[i]
-		known := before.Object.Status.BreakerOf(b.Code, b.Pool, b.Namespace)
-		if b.ClosedTime == nil || known != nil && b.ClosedTime.Equal(known.ClosedTime) || b.Pool != pool && pool != "" {
-			continue
-		}
-		g.failures.forget(func(key fault.Key, failed *failure) bool { // of one namespace, or of all
-			return string(key.Code) == b.Code && (b.Namespace == "" || failed.namespace == b.Namespace) && failed.under([]string{now.Object.Name})
-		})
-	}
-}
-
 // Recovery is the part of a MountFault about the repair of its faults, which all have the same subject. pod is nil for a
 // fault of no pod.
 func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery {

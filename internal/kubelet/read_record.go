@@ -32,8 +32,12 @@ func ReadVolumeRecordAt(table *mountinfo.Table, point string) (*VolumeRecord, er
 // ReadVolumeRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and its
 // entries must not be read. The type is checked on the open file before it is read: a pipe or a device may never answer.
 func ReadVolumeRecordIn(table *mountinfo.Table, dir *sys.FD) (*VolumeRecord, error) {
-	if err := checkLocal(table, dir); err != nil {
+	m, isRoot, err := mountOf(table, dir)
+	switch {
+	case err != nil:
 		return nil, err
+	case isRoot, m.Point != "/" && mountns.MayHang(m.FSType): // the kernel may have cached the way to it, but not its entries
+		return nil, fmt.Errorf("%w: %w", errVolumeRecord, mayNotAnswer(m))
 	}
 	foreign := fmt.Errorf("%w: it is no file of the kubelet's", errVolumeRecord)
 	file, err := sys.OpenEntry(dir, VolumeRecordName)
@@ -50,19 +54,6 @@ func ReadVolumeRecordIn(table *mountinfo.Table, dir *sys.FD) (*VolumeRecord, err
 		return nil, foreign
 	}
 	return ReadVolumeRecord(file)
-}
-
-// checkLocal makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the
-// kernel may have cached the way to it, but not its entries.
-func checkLocal(table *mountinfo.Table, dir *sys.FD) error {
-	m, isRoot, err := mountOf(table, dir)
-	switch {
-	case err != nil:
-		return err
-	case isRoot, m.Point != "/" && mountns.MayHang(m.FSType):
-		return fmt.Errorf("%w: %w", errVolumeRecord, mayNotAnswer(m))
-	}
-	return nil
 }
 
 // mayNotAnswer is the error for a directory that is not looked into.

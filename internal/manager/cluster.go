@@ -5,14 +5,10 @@ package manager
 
 import (
 	"crypto/sha256"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient"
@@ -21,51 +17,23 @@ import (
 // pageSize is the number of objects in a page of a list: with the largest objects of the API server, a page has 48 megabytes.
 const pageSize = 32
 
-// cacheOptions keep only the fields that the controllers read.
-func cacheOptions() cache.Options {
-	return cache.Options{
-		ByObject: map[client.Object]cache.ByObject{
-			&v1.Diagnosis{}: {Transform: strip}, &v1.MountFault{}: {Transform: strip}, &v1.RecoveryApproval{}: {Transform: strip},
-		},
-		NewInformer: func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-			return toolscache.NewSharedIndexInformer(kubeclient.Pages(lw, pageSize, strip), of, resync, by)
-		},
-	}
-}
-
 // strip reduces an object of any kind that the manager lists.
 func strip(object any) (any, error) {
-	switch object.(type) {
+	switch o := object.(type) {
 	case *v1.Diagnosis:
 		return stripDiagnosis(object)
-	case *v1.MountFault:
-		return stripMountFault(object)
-	case *v1.RecoveryApproval:
-		return stripApproval(object)
+	case *v1.MountFault: // without its texts: its other fields count and select
+		kubeclient.ReduceMetadata(&o.ObjectMeta)
+		o.Status.Summary, o.Status.Plan, o.Status.Holder, o.Status.Evidence, o.Status.Commands = "", "", "", nil, nil
+		if o.Status.Recovery != nil {
+			o.Status.Recovery.Message = ""
+		}
+		return o, nil
+	case *v1.RecoveryApproval: // the permission and the owners stay
+		kubeclient.ReduceMetadata(&o.ObjectMeta)
+		return o, nil
 	}
 	return cache.TransformStripManagedFields()(object)
-}
-
-// stripMountFault keeps the fields of a MountFault that count and select, without its texts.
-func stripMountFault(object any) (any, error) {
-	f, ok := object.(*v1.MountFault)
-	if !ok {
-		return object, nil // a tombstone
-	}
-	kubeclient.ReduceMetadata(&f.ObjectMeta)
-	f.Status.Summary, f.Status.Plan, f.Status.Holder, f.Status.Evidence, f.Status.Commands = "", "", "", nil, nil
-	if f.Status.Recovery != nil {
-		f.Status.Recovery.Message = ""
-	}
-	return f, nil
-}
-
-// stripApproval keeps the permission and the owners of a RecoveryApproval.
-func stripApproval(object any) (any, error) {
-	if a, ok := object.(*v1.RecoveryApproval); ok { // else a tombstone
-		kubeclient.ReduceMetadata(&a.ObjectMeta)
-	}
-	return object, nil
 }
 
 // stripDiagnosis keeps the fields of a Diagnosis for binding, watching over and deleting: its parameters and its results can be half a

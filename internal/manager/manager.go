@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,7 +58,14 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = requestsPerSecond, burst
 	m, err := kubeclient.New(config, manager.Options{
-		Cache:                         cacheOptions(),
+		Cache: cache.Options{ // with the fields that the controllers read, and no others
+			ByObject: map[client.Object]cache.ByObject{
+				&v1.Diagnosis{}: {Transform: strip}, &v1.MountFault{}: {Transform: strip}, &v1.RecoveryApproval{}: {Transform: strip},
+			},
+			NewInformer: func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+				return toolscache.NewSharedIndexInformer(kubeclient.Pages(lw, pageSize, strip), of, resync, by)
+			},
+		},
 		Metrics:                       settings.Metrics.Plain(settings.MetricsBindAddress),
 		HealthProbeBindAddress:        settings.HealthProbeBindAddress,
 		LeaderElection:                settings.LeaderElection,

@@ -117,17 +117,8 @@ func (p *protected) Start(ctx context.Context) error {
 		return fmt.Errorf("listening for scrapes: %w", err)
 	}
 	go p.auth.Renew(ctx)
-	s := manager.Server{Name: "metrics", Server: bearer.NewServer(p.handler(), readTimeout), Listener: listener, ShutdownTimeout: new(stopTimeout)}
-	if err := s.Start(ctx); err != nil {
-		return fmt.Errorf("serving metrics: %w", err)
-	}
-	return nil
-}
-
-// handler serves the path of the metrics to those who have the right. There is no other path.
-func (p *protected) handler() http.Handler {
 	all := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
-	mux := http.NewServeMux()
+	mux := http.NewServeMux() // there is no other path, and that one is for those who have the right
 	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, request *http.Request) {
 		code, message := bearer.Check(p.auth, request)
 		if code == 0 {
@@ -139,7 +130,11 @@ func (p *protected) handler() http.Handler {
 		}
 		http.Error(w, message, code)
 	})
-	return mux
+	s := manager.Server{Name: "metrics", Server: bearer.NewServer(mux, readTimeout), Listener: listener, ShutdownTimeout: new(stopTimeout)}
+	if err := s.Start(ctx); err != nil {
+		return fmt.Errorf("serving metrics: %w", err)
+	}
+	return nil
 }
 
 func ownCertificate(context.Context) (tls.Certificate, error) {

@@ -69,23 +69,6 @@ func (r *Reconciler) markBound(scope *reconcileScope) {
 		fmt.Sprintf("Diagnosis has a place on node %s", scope.diagnosis.Spec.NodeName))
 }
 
-// markAgentBack takes back the conditions of an agent that did not answer, and is alive.
-func (r *Reconciler) markAgentBack(scope *reconcileScope) {
-	s := &scope.diagnosis.Status
-	if c := meta.FindStatusCondition(s.Conditions, v1.ConditionAccepted); c != nil && c.Reason == v1.ReasonNoAgent {
-		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionAccepted)
-		s.Summary = ""
-	}
-	if c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete); c != nil && c.Reason == v1.ReasonAgentLost {
-		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionComplete)
-		s.Summary = ""
-	}
-	if s.Phase == v1.DiagnosisUnknown {
-		s.Phase = v1.DiagnosisRunning
-		scope.addNormal(reasonAgentBack, fmt.Sprintf("Agent on node %s is back", scope.diagnosis.Spec.NodeName))
-	}
-}
-
 // setSummary sets the target of the Diagnosis and its result so far.
 func (c *reconcileScope) setSummary(message string) {
 	s := &c.diagnosis.Status

@@ -190,7 +190,20 @@ func (r *Reconciler) checkAgent(ctx context.Context, scope *reconcileScope) erro
 	}
 	scope.requeueAfter = r.Agents.CheckEvery
 	if agent.Alive {
-		r.markAgentBack(scope)
+		// The conditions of an agent that did not answer are taken back.
+		s := &scope.diagnosis.Status
+		if c := meta.FindStatusCondition(s.Conditions, v1.ConditionAccepted); c != nil && c.Reason == v1.ReasonNoAgent {
+			meta.RemoveStatusCondition(&s.Conditions, v1.ConditionAccepted)
+			s.Summary = ""
+		}
+		if c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete); c != nil && c.Reason == v1.ReasonAgentLost {
+			meta.RemoveStatusCondition(&s.Conditions, v1.ConditionComplete)
+			s.Summary = ""
+		}
+		if s.Phase == v1.DiagnosisUnknown {
+			s.Phase = v1.DiagnosisRunning
+			scope.addNormal(reasonAgentBack, fmt.Sprintf("Agent on node %s is back", scope.diagnosis.Spec.NodeName))
+		}
 		return nil
 	}
 	absent, err := kubeclient.NodeAbsent(ctx, r.Reader, scope.diagnosis.Spec.NodeName)

@@ -161,19 +161,49 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	again := reconcile.Result{RequeueAfter: minInterval}
-	if busy, err := r.busy(ctx, f); err != nil || busy {
-		return again, err
+	if strings.HasPrefix(f.Status.Diagnosis, r.Namespace+"/") {
+		return again, nil // its end changes the MountFault
+	}
+	// An unfinished Diagnosis of another namespace does not count: a tenant's plan that waits for an approval would keep the policies from the
+	// pod for as long.
+	var others v1.DiagnosisList
+	err := r.Client.List(ctx, &others, client.InNamespace(r.Namespace), client.MatchingFields{unfinishedIndex: key(f.Status.Pod.Namespace, f.Status.Pod.Name)},
+		client.Limit(1))
+	if err != nil {
+		return again, fmt.Errorf("listing unfinished diagnoses: %w", err)
+	}
+	if len(others.Items) > 0 {
+		return again, nil
 	}
 	if wait, err := r.backOff(ctx, f, q, now); err != nil || wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
-	return r.make(ctx, q.diagnosisOf(f, now), now)
+	return r.make(ctx, f, q, now)
 }
 
-// make makes a Diagnosis, unless that name is taken or others are to come first.
-func (r *Reconciler) make(ctx context.Context, d *v1.Diagnosis, now time.Time) (reconcile.Result, error) {
+// make makes the Diagnosis of the pod of a fault, unless that name is taken or others are to come first. All faults of a pod have the same
+// Diagnosis in an interval, so that a restarted manager makes no second one. With mode Plan, a fault has one Diagnosis as long as it lasts.
+func (r *Reconciler) make(ctx context.Context, f *v1.MountFault, q *request, now time.Time) (reconcile.Result, error) {
+	pod, once := f.Status.Pod, strconv.FormatInt(now.UnixNano()/int64(minInterval), 10)
+	if q.mode == v1.ModePlan {
+		once = f.Namespace + "/" + f.Name
+		if q.set == v1.EvictOperationSet {
+			once += "/" + q.set
+		}
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{f.Status.Node, string(pod.UID), once}, "\x00")))
+	d := &v1.Diagnosis{}
+	d.Namespace, d.Name = r.Namespace, strings.TrimRight(pod.Name[:min(len(pod.Name), maxBase)], "-.")+"-"+hex.EncodeToString(sum[:5])
+	d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPolicy}
+	d.Annotations = map[string]string{v1.AnnotationPolicies: strings.Join(f.Status.Recovery.Policies, ",")}
+	d.Spec = v1.DiagnosisSpec{
+		OperationSet: q.set, Mode: q.mode, NodeName: f.Status.Node,
+		PodReference: &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name},
+	}
+	if q.set == v1.EvictOperationSet {
+		d.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
+	}
 	again := reconcile.Result{RequeueAfter: minInterval}
-	d.Namespace = r.Namespace
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(d), &v1.Diagnosis{})
 	if err == nil {
 		return again, nil // it has ended, and the next one has to wait
@@ -208,21 +238,6 @@ func (r *Reconciler) turn(d *v1.Diagnosis, now time.Time) time.Duration {
 	return 0
 }
 
-// busy reports whether a Diagnosis of kubediag's namespace about the pod has not ended. Those of other namespaces do not count: a tenant's
-// plan that waits for an approval would keep the policies from the pod for as long.
-func (r *Reconciler) busy(ctx context.Context, f *v1.MountFault) (bool, error) {
-	if strings.HasPrefix(f.Status.Diagnosis, r.Namespace+"/") {
-		return true, nil // its end changes the MountFault
-	}
-	var list v1.DiagnosisList
-	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{unfinishedIndex: key(f.Status.Pod.Namespace, f.Status.Pod.Name)},
-		client.Limit(1))
-	if err != nil {
-		return false, fmt.Errorf("listing unfinished diagnoses: %w", err)
-	}
-	return len(list.Items) > 0, nil
-}
-
 // backOff returns how long a Diagnosis that evicts the pod has to wait for earlier ones. Evictions that have ended since the fault began did
 // not evict the pod: the fault would be gone.
 func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, now time.Time) (time.Duration, error) {
@@ -255,28 +270,3 @@ func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, 
 
 // maxBase leaves room in a name for the part that makes it unique.
 const maxBase = 200
-
-// diagnosisOf returns the Diagnosis of the pod of a fault. All faults of a pod have the same Diagnosis in an interval, so that a restarted
-// manager makes no second one. With mode Plan, a fault has one Diagnosis as long as it lasts.
-func (q *request) diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
-	pod, once := f.Status.Pod, strconv.FormatInt(now.UnixNano()/int64(minInterval), 10)
-	if q.mode == v1.ModePlan {
-		once = f.Namespace + "/" + f.Name
-		if q.set == v1.EvictOperationSet {
-			once += "/" + q.set
-		}
-	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{f.Status.Node, string(pod.UID), once}, "\x00")))
-	d := &v1.Diagnosis{}
-	d.Name = strings.TrimRight(pod.Name[:min(len(pod.Name), maxBase)], "-.") + "-" + hex.EncodeToString(sum[:5])
-	d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPolicy}
-	d.Annotations = map[string]string{v1.AnnotationPolicies: strings.Join(f.Status.Recovery.Policies, ",")}
-	d.Spec = v1.DiagnosisSpec{
-		OperationSet: q.set, Mode: q.mode, NodeName: f.Status.Node,
-		PodReference: &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name},
-	}
-	if q.set == v1.EvictOperationSet {
-		d.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
-	}
-	return d
-}
