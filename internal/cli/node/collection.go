@@ -118,7 +118,17 @@ func (c *bundleCollection) addNode(ctx context.Context, has nodeRecording) {
 	if err != nil {
 		c.Omit("namespaces.json", err.Error())
 	} else {
-		c.addNamespaces(spaces, namespacesInEvidence(has))
+		matter := map[uint64]int{} // those that the evidence names, each with a process in it; 0: none is known
+		for _, evidence := range has.evidence {
+			if of, ok := evidence.(interface{ MountNamespaces() map[uint64]int }); ok {
+				for inode, pid := range of.MountNamespaces() {
+					matter[inode] = max(matter[inode], pid)
+				}
+			}
+		}
+		delete(matter, 0)
+		delete(matter, has.node.MountNamespace)
+		c.addNamespaces(spaces, matter)
 	}
 	devices, err := callWithin(ctx, logTimeout, func(context.Context) ([]blockFacts, error) { return listBlockDevices("/sys/class/block") })
 	if err != nil {
@@ -126,22 +136,6 @@ func (c *bundleCollection) addNode(ctx context.Context, has nodeRecording) {
 	} else {
 		c.addJSON("block.json", "block devices", devices)
 	}
-}
-
-// namespacesInEvidence are the numbers of the mount namespaces that the evidence names, each with a process in it; 0:
-// none is known.
-func namespacesInEvidence(has nodeRecording) map[uint64]int {
-	all := map[uint64]int{}
-	for _, evidence := range has.evidence {
-		if of, ok := evidence.(interface{ MountNamespaces() map[uint64]int }); ok {
-			for inode, pid := range of.MountNamespaces() {
-				all[inode] = max(all[inode], pid)
-			}
-		}
-	}
-	delete(all, 0)
-	delete(all, has.node.MountNamespace)
-	return all
 }
 
 // namespaceFacts is one mount namespace.

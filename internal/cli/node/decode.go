@@ -98,10 +98,9 @@ func nextSteps(program string, found kubelog.Found) string {
 
 // logDecoder copies a log line by line.
 type logDecoder struct {
-	in              *bufio.Reader
-	out             *bufio.Writer
-	render          func(logLine) (string, error)
-	incompleteBytes []byte // the beginning of a character at the end of the last piece
+	in     *bufio.Reader
+	out    *bufio.Writer
+	render func(logLine) (string, error)
 }
 
 // logLine is a line, or a piece of one that is too long.
@@ -110,15 +109,25 @@ type logLine struct {
 	continues bool   // the line goes on
 }
 
+// copyLines copies the lines however they end.
 func (d *logDecoder) copyLines() error {
+	var incomplete []byte // the beginning of a character at the end of the last piece
 	for {
-		line, err := d.nextLine()
-		if errors.Is(err, io.EOF) {
+		part, err := d.in.ReadSlice('\n')
+		content, line := append(incomplete, part...), logLine{continues: errors.Is(err, bufio.ErrBufferFull)}
+		incomplete = nil
+		switch {
+		case line.continues:
+			whole := len(content) - incompleteLength(content)
+			incomplete, content = bytes.Clone(content[whole:]), content[:whole]
+		case len(content) > 0:
+			content = bytes.TrimSuffix(bytes.TrimSuffix(content, []byte("\n")), []byte("\r"))
+		case errors.Is(err, io.EOF):
 			return d.flushOutput()
-		}
-		if err != nil {
+		case err != nil:
 			return errors.Join(fmt.Errorf("read standard input: %w", err), d.flushOutput())
 		}
+		line.text = escapeInvalid(content)
 		rendered, err := d.render(line)
 		if err != nil {
 			return err
@@ -141,23 +150,6 @@ func (d *logDecoder) flushOutput() error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
-}
-
-// nextLine returns a line however it ends, and an error, io.EOF too, when there is nothing before it.
-func (d *logDecoder) nextLine() (logLine, error) {
-	part, err := d.in.ReadSlice('\n')
-	content := append(d.incompleteBytes, part...)
-	d.incompleteBytes = nil
-	switch {
-	case errors.Is(err, bufio.ErrBufferFull):
-		whole := len(content) - incompleteLength(content)
-		d.incompleteBytes = bytes.Clone(content[whole:])
-		return logLine{escapeInvalid(content[:whole]), true}, nil
-	case err != nil && len(content) == 0:
-		return logLine{}, err
-	}
-	content = bytes.TrimSuffix(bytes.TrimSuffix(content, []byte("\n")), []byte("\r"))
-	return logLine{text: escapeInvalid(content)}, nil
 }
 
 // incompleteLength counts the bytes at the end of b that are the beginning of a character.

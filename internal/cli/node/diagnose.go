@@ -162,10 +162,16 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 	}
 	p := &render.Page{Screen: s.view.Screen}
 	addGaps(p, gaps)
-	if err := cmp.Or(verb.Write(s.out, s.view.Text(p.String())), diagnosisError(d)); err != nil {
+	if err := verb.Write(s.out, s.view.Text(p.String())); err != nil {
 		return err
 	}
-	return unseenError(gaps)
+	switch d.Status.Outcome {
+	case v1.OutcomeHealed, v1.OutcomeNoFault, v1.OutcomeCompleted:
+		return unseenError(gaps)
+	case v1.OutcomePlanned, v1.OutcomeFaultFound:
+		return verb.ErrFaults
+	}
+	return errors.New(diagnosisMessage(d))
 }
 
 // story makes the printer of the Diagnosis for people. With JSON or YAML it prints nothing.
@@ -212,17 +218,6 @@ func (o diagnoseOptions) printDiagnosis(cmd *cobra.Command, diagnosis *v1.Diagno
 		return verb.Write(output, printable.Text(string(text)))
 	}
 	return verb.Write(story.out, story.view.Text(story.conclusionText(diagnosis, commandAsTyped(cmd, story.view.program, "--heal"))))
-}
-
-// diagnosisError is how the verb ends.
-func diagnosisError(diagnosis *v1.Diagnosis) error {
-	switch diagnosis.Status.Outcome {
-	case v1.OutcomeHealed, v1.OutcomeNoFault, v1.OutcomeCompleted:
-		return nil
-	case v1.OutcomePlanned, v1.OutcomeFaultFound:
-		return verb.ErrFaults
-	}
-	return errors.New(diagnosisMessage(diagnosis))
 }
 
 // diagnosisPrinter prints a Diagnosis as it goes on.
@@ -289,50 +284,32 @@ func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) 
 		faults = append(faults, "\n"+p.faultText(f))
 	}
 	var text strings.Builder
-	if diagnosis.Status.Outcome == v1.OutcomePlanned {
+	summary, command := diagnosis.Status.Summary, ""
+	if plan := diagnosis.Status.Plan; diagnosis.Status.Outcome == v1.OutcomePlanned {
+		loss := "nothing would be lost"
+		if !plan.Lossless {
+			loss = "could be lost: " + strings.Join(plan.Loss, "; ")
+		}
+		// The summary of a plan mentions an object of the API server, which is not there.
+		summary = fmt.Sprintf("%s found, %s planned; %s", verb.Count(len(diagnosis.Status.Faults), "fault"), verb.Count(int(plan.Actions), "action"), loss)
+		command = "\nNothing was changed. To carry out the plan:\n  " + heal + "\n"
 		text.WriteString("\n" + render.PlanText(p.view.Screen, render.Actions(diagnosis, false), p.view.verbose))
-		for _, code := range unplannedCodes(diagnosis) {
-			text.WriteString(p.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+p.view.program.commandLine("kubediag explain "+code)))
+		planned := map[string]bool{} // codes with an action, or that were named
+		for _, a := range diagnosisActions(diagnosis) {
+			planned[a.Fault] = true
+		}
+		for _, f := range diagnosis.Status.Faults {
+			if !planned[f.Code] {
+				planned[f.Code] = true
+				text.WriteString(p.view.Marked("", "!", terminal.Yellow, "No action repairs "+f.Code+" now. See "+p.view.program.commandLine("kubediag explain "+f.Code)))
+			}
 		}
 	}
-	text.WriteString("\n" + p.view.Wrap(string(diagnosis.Status.Outcome)+": ", printable.Quoted(diagnosisSummary(diagnosis)), 2))
-	if diagnosis.Status.Outcome == v1.OutcomePlanned {
-		text.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
-	}
+	text.WriteString("\n" + p.view.Wrap(string(diagnosis.Status.Outcome)+": ", printable.Quoted(summary), 2) + command)
 	others := strings.Count(text.String(), "\n") + p.lines
 	return p.view.FitParts(faults, others, func(n int) string {
 		return "\n" + p.view.Wrap("", fmt.Sprintf("and %s more: pipe the output into less, or see -o json", verb.Count(n, "fault")), 2)
 	}) + text.String()
-}
-
-// unplannedCodes are the codes of faults for which a plan has no action.
-func unplannedCodes(diagnosis *v1.Diagnosis) (codes []string) {
-	has := map[string]bool{}
-	for _, run := range diagnosis.Status.Operations {
-		for _, a := range run.Actions {
-			has[a.Fault] = true
-		}
-	}
-	for _, f := range diagnosis.Status.Faults {
-		if !has[f.Code] {
-			has[f.Code] = true
-			codes = append(codes, f.Code)
-		}
-	}
-	return codes
-}
-
-// diagnosisSummary is that of the Diagnosis. The summary of a plan mentions an object of the API server, which is not
-// there.
-func diagnosisSummary(diagnosis *v1.Diagnosis) string {
-	if diagnosis.Status.Outcome != v1.OutcomePlanned {
-		return diagnosis.Status.Summary
-	}
-	loss := "nothing would be lost"
-	if !diagnosis.Status.Plan.Lossless {
-		loss = "could be lost: " + strings.Join(diagnosis.Status.Plan.Loss, "; ")
-	}
-	return fmt.Sprintf("%s found, %s planned; %s", verb.Count(len(diagnosis.Status.Faults), "fault"), verb.Count(int(diagnosis.Status.Plan.Actions), "action"), loss)
 }
 
 // faultText is one of the Diagnosis.

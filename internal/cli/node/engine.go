@@ -74,30 +74,22 @@ func newEngine(ctx context.Context, node *kubelet.Node, specs podFile, orphanAge
 	if specs != nil {
 		d.Volumes.Pods, d.Orphans.Pods, d.Devices.Specs = specs, specs, specs
 	}
-	engine.askSources(ctx)
-	d.Specs = engine.pods.specs.Listed
+	// Sources of pods that do not answer are left out: a fault of a pod that only they know is refused.
 	var err error
+	if specs == nil {
+		if engine.pods.specs, err = podsOfKubelet(ctx, node); err != nil {
+			engine.notes = append(engine.notes, err.Error())
+		}
+	}
+	if engine.pods.runtime != nil {
+		if _, err := callWithin(ctx, nameTimeout, runtime.Sandboxes); err != nil {
+			engine.pods.runtime = nil
+			engine.notes = append(engine.notes, "ask the container runtime for pods: "+err.Error())
+		}
+	}
+	d.Specs = engine.pods.specs.Listed
 	engine.registry, err = registry.New(d)
 	return engine, err
-}
-
-// askSources finds the sources of pods that answer. The others are left out: a fault of a pod that only it knows is
-// refused.
-func (e *localEngine) askSources(ctx context.Context) {
-	if e.pods.specs == nil {
-		pods, err := podsOfKubelet(ctx, e.pods.node)
-		if err != nil {
-			e.notes = append(e.notes, err.Error())
-		}
-		e.pods.specs = pods
-	}
-	if e.pods.runtime == nil {
-		return
-	}
-	if _, err := callWithin(ctx, nameTimeout, e.pods.runtime.Sandboxes); err != nil {
-		e.pods.runtime = nil
-		e.notes = append(e.notes, "ask the container runtime for pods: "+err.Error())
-	}
 }
 
 // whyUnknown says why sources of pods do not answer; empty if all have answered.
@@ -181,22 +173,6 @@ func (e *localEngine) addObject(object any) error {
 	return e.store.Load(bytes.NewReader(text))
 }
 
-// newDiagnosis makes a Diagnosis of a spec.
-func (e *localEngine) newDiagnosis(spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
-	e.diagnosisCount++
-	diagnosis := &v1.Diagnosis{TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"}, Spec: spec}
-	diagnosis.Namespace, diagnosis.Name, diagnosis.Spec.NodeName = metav1.NamespaceDefault, fmt.Sprintf("kubediag-%d-%d",
-		os.Getpid(), e.diagnosisCount), e.name
-	if err := e.addObject(diagnosis); err != nil {
-		return nil, err
-	}
-	diagnosis, err := e.store.Diagnosis(diagnosis.Namespace, diagnosis.Name)
-	if err == nil {
-		diagnosis.APIVersion, diagnosis.Kind = v1.GroupVersion.String(), "Diagnosis"
-	}
-	return diagnosis, err
-}
-
 // planDiagnosis runs a Diagnosis up to its plan, and changes nothing. The actions are those of the plan, as the status
 // does not have them. Its journal is of no use afterwards.
 func (e *localEngine) planDiagnosis(
@@ -232,8 +208,16 @@ func (e *localEngine) runDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, o
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	if diagnosis, err = e.newDiagnosis(spec); err != nil {
+	e.diagnosisCount++
+	kind := metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"}
+	name := fmt.Sprintf("kubediag-%d-%d", os.Getpid(), e.diagnosisCount)
+	spec.NodeName = e.name
+	if err := e.addObject(&v1.Diagnosis{TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Spec: spec}); err != nil {
 		return nil, err
 	}
+	if diagnosis, err = e.store.Diagnosis(metav1.NamespaceDefault, name); err != nil {
+		return nil, err
+	}
+	diagnosis.TypeMeta = kind
 	return x.Run(ctx, diagnosis)
 }

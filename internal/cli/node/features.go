@@ -147,22 +147,16 @@ func (r featureReport) writeText(s terminal.Screen) string {
 			notes = append(notes, s.Wrap("", printable.Quoted(a.Name+": "+a.Error), 2))
 		}
 	}
-	backends := r.backendsText(s)
-	text.WriteString(s.FitParts(notes, strings.Count(text.String()+backends, "\n"), func(n int) string { return fmt.Sprintf("and %d more: -o json\n", n) }))
-	return text.String() + backends
-}
-
-// backendsText is a table of the ways that are taken.
-func (r featureReport) backendsText(s terminal.Screen) string {
-	text := "\n"
+	backends := "\n" // a table of the ways that are taken
 	all := append([]chosenBackend{{"FOR", "BACK END", "WHICH MEANS"}}, r.Backends...)
-	purpose, backend := 0, 0
+	purpose, backend := 0, 0 // the widths
 	for _, e := range all {
 		purpose, backend = max(purpose, len(e.Purpose)), max(backend, len(e.Backend))
 	}
 	for _, e := range all {
 		before := terminal.Pad(e.Purpose, purpose) + "  " + terminal.Pad(e.Backend, backend) + "  "
-		text += s.Wrap(before, e.Means, len(before))
+		backends += s.Wrap(before, e.Means, len(before))
 	}
-	return text
+	text.WriteString(s.FitParts(notes, strings.Count(text.String()+backends, "\n"), func(n int) string { return fmt.Sprintf("and %d more: -o json\n", n) }))
+	return text.String() + backends
 }

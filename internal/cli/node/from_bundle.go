@@ -73,11 +73,15 @@ func scanOfBundle(content *bundle.Bundle) (*scan, error) {
 	s := &scan{node: kubelet.Elsewhere(n.KubeletRoot, n.PodsDir), seen: &n.Seen, start: time.Now()}
 	of := searches.Node{Kubelet: s.node, PodUIDs: func(context.Context) ([]string, error) { return n.PodUIDs, nil }}
 	if n.PodSpecs {
-		specs, err := podSpecsOf(content)
-		if err != nil {
-			return nil, err
+		s.specs = podFile{} // a bundle whose pods were left out has the answers about them alone
+		if text := content.File(podsEntry); text != nil {
+			specs, err := parsePods(bytes.NewReader(text))
+			if err != nil {
+				return nil, fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, podsEntry, err)
+			}
+			s.specs = specs
 		}
-		s.specs, of.Specs = specs, specs
+		of.Specs = s.specs
 	}
 	from := recordedSource{n, map[string]mountstate.Inspector{}}
 	for _, search := range searches.All() {
@@ -97,19 +101,6 @@ func scanOfBundle(content *bundle.Bundle) (*scan, error) {
 		KubeletRenews:  replacesUnknown, Notes: n.Notes,
 	}
 	return s, nil
-}
-
-// podSpecsOf reads the pods. A bundle whose pods were left out has the answers about them alone.
-func podSpecsOf(b *bundle.Bundle) (podFile, error) {
-	content := b.File(podsEntry)
-	if content == nil {
-		return podFile{}, nil
-	}
-	specs, err := parsePods(bytes.NewReader(content))
-	if err != nil {
-		return nil, fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, podsEntry, err)
-	}
-	return specs, nil
 }
 
 // bundleHeading is the line above the findings of a bundle.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/searches"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -47,7 +48,10 @@ func (v scanView) gapLines() (lines []string) {
 	if n := l.RenewedByKubelet; n > 0 && (v.report.hasFaults() || v.verbose) {
 		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
 	}
-	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.report.Faults, isBrokenBind) {
+	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.report.Faults, func(f scanFault) bool {
+		entry := fault.Known().Entry(f.Code)
+		return entry.Family == fault.FamilyBind && entry.Breaks == fault.BreaksMount
+	}) {
 		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
 	}
 	if v.report.lacksSpecs() {

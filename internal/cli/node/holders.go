@@ -219,32 +219,26 @@ func (l *holderInspection) inUseReasons(ctx context.Context, c *device.Usage, de
 		case devholder.Swap:
 			why = append(why, "the kernel swaps to "+h.Path)
 		case devholder.StackedDevice:
-			through, err := l.inUseThroughStack(ctx, h.Path, depth-1)
+			var through []string
+			stacked, err := l.inspector.Finder.Sys.Resolve(strings.ReplaceAll(strings.TrimPrefix(h.Path, "/dev/"), "/", "!"))
+			if err == nil {
+				var usage *device.Usage
+				if usage, err = l.inspector.Inspect(ctx, stacked); err == nil {
+					through, err = l.inUseReasons(ctx, usage, depth-1)
+				}
+			}
+			if errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged) {
+				continue // it has gone
+			}
 			if err != nil {
 				return nil, err
 			}
-			why = append(why, through...)
+			for _, reason := range through {
+				why = append(why, fmt.Sprintf("device %s is made of it: %s", h.Path, reason))
+			}
 		}
 	}
 	return why, nil
-}
-
-// inUseThroughStack is inUseReasons for the device with that node. It may have gone.
-func (l *holderInspection) inUseThroughStack(ctx context.Context, node string, depth int) (why []string, err error) {
-	d, err := l.inspector.Finder.Sys.Resolve(strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!"))
-	if err == nil {
-		var c *device.Usage
-		if c, err = l.inspector.Inspect(ctx, d); err == nil {
-			why, err = l.inUseReasons(ctx, c, depth)
-		}
-	}
-	if errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged) {
-		return nil, nil
-	}
-	for i := range why {
-		why[i] = fmt.Sprintf("device %s is made of it: %s", node, why[i])
-	}
-	return why, err
 }
 
 // coverageFrom returns the kubelet and mount namespace of the look, its gaps, and how long it took.
@@ -285,8 +279,17 @@ func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDe
 			return namedDevice{device: d}, err
 		}
 	}
-	if left, err := l.findLeft(ctx, path.Clean(spec)); err != nil || left.device.Name != "" {
-		return left, err
+	// The kubelet had mounted a file system there, which another mount namespace may still have. Most paths have none.
+	if name := path.Clean(spec); mountinfo.Within(l.node.Root, name) {
+		left, _, err := l.inspector.FindAbandoned(ctx)
+		for _, usage := range left {
+			if usage.IsHeld() && slices.ContainsFunc(usage.HolderInfos, func(h device.HolderInfo) bool { return h.Origin.HostPath == name }) {
+				return namedDevice{device: usage.Device}, nil
+			}
+		}
+		if err != nil {
+			return namedDevice{}, err
+		}
 	}
 	at, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (namedDevice, error) { return l.lookUpPath(ctx, spec) })
 	if err == nil && at.mount.Point != "" {
@@ -296,20 +299,6 @@ func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDe
 		return namedDevice{}, fmt.Errorf("find file system of %q: %w", spec, err)
 	}
 	return at, nil
-}
-
-// findLeft finds a file system that the kubelet had mounted at a path and another mount namespace still has. Most paths have none.
-func (l *holderInspection) findLeft(ctx context.Context, name string) (namedDevice, error) {
-	if !mountinfo.Within(l.node.Root, name) {
-		return namedDevice{}, nil
-	}
-	left, _, err := l.inspector.FindAbandoned(ctx)
-	for _, usage := range left {
-		if usage.IsHeld() && slices.ContainsFunc(usage.HolderInfos, func(h device.HolderInfo) bool { return h.Origin.HostPath == name }) {
-			return namedDevice{device: usage.Device}, nil
-		}
-	}
-	return namedDevice{}, err
 }
 
 // lookUpPath finds the mount that a path lies on, or the device whose node it is. A file system that may hang is not asked: a
@@ -327,7 +316,10 @@ func (l *holderInspection) lookUpPath(ctx context.Context, name string) (at name
 			if errors.Is(err, mountns.ErrMayBlock) {
 				resolved, err = path.Clean(name), nil
 			} else if err == nil {
-				at, err = nodeBehind(fd)
+				var st sys.Stat
+				if st, err = fd.Stat(sys.StatType); err == nil && st.IsBlockDevice() { // the node of a device
+					at.device, err = blockdev.Sys{}.Resolve(blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}.String())
+				}
 				fd.Close()
 			}
 			if err != nil {
@@ -343,14 +335,5 @@ func (l *holderInspection) lookUpPath(ctx context.Context, name string) (at name
 		}
 		return nil
 	})
-	return at, err
-}
-
-// nodeBehind is the device whose node was opened; empty if it is no such node.
-func nodeBehind(fd *sys.FD) (at namedDevice, err error) {
-	st, err := fd.Stat(sys.StatType)
-	if err == nil && st.IsBlockDevice() {
-		at.device, err = blockdev.Sys{}.Resolve(blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}.String())
-	}
 	return at, err
 }

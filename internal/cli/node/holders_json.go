@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -17,7 +16,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
-	"kubediag.org/kubediag/internal/render"
 )
 
 // holdersReport is the report of holders about a device that was named, as it is in JSON.
@@ -163,10 +161,17 @@ func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 			l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.SilentLoops, l.Unnamed,
 		},
 	}}
+	state := stateFree
+	switch {
+	case len(inUse) > 0:
+		state = stateInUse
+	case usage.Busy || len(usage.Holders) > 0 || usage.Left != nil:
+		state = stateHeld
+	}
 	d := usage.Device
 	u.Device = useDevice{
 		Name: d.Name, Number: d.Number.String(), Kind: string(d.Kind), Node: d.Node(), Parent: d.Parent,
-		State: deviceState(usage, inUse), InUseBy: inUse, Removable: usage.Removable, Why: usage.Why,
+		State: state, InUseBy: inUse, Removable: usage.Removable, Why: usage.Why,
 	}
 	if d.Kind == blockdev.Anonymous {
 		u.Device.Node = ""
@@ -184,17 +189,6 @@ func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 		u.Holders = append(u.Holders, newUseHolder(h))
 	}
 	return u, nil
-}
-
-// deviceState says how things are with a device.
-func deviceState(c *device.Usage, inUse []string) string {
-	switch {
-	case len(inUse) > 0:
-		return stateInUse
-	case c.Busy || len(c.Holders) > 0 || c.Left != nil:
-		return stateHeld
-	}
-	return stateFree
 }
 
 func newUseHolder(h device.HolderInfo) useHolder {
@@ -294,34 +288,6 @@ type processCoverage struct {
 	SilentLoops int `json:"silentLoops,omitempty"`
 	// Unnamed counts holders beyond the most that are named.
 	Unnamed int `json:"unnamed"`
-}
-
-// coverageText is the coverage, its origin and its gaps in sentences.
-func (l holderCoverage) coverageText() string {
-	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(l.Mounts, "mount"), verb.Count(l.Namespaces, "mount namespace"), l.Backend)}
-	if i := l.processCoverage; i.Processes {
-		tasks := "processes"
-		if i.Threads {
-			tasks = "processes and threads"
-		}
-		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), verb.Count(i.Overlays, "overlay"), verb.Count(i.Loops, "loop device"))
-	}
-	text := fmt.Sprintf("Looked at %s in %s: %s.", strings.Join(parts, ", "), render.Milliseconds(l.Milliseconds),
-		locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
-	var left []string // processes that could not be read
-	if l.Locked > 0 && !l.mayHideHolder() {
-		left = append(left, countProcesses(l.Locked)+" that may not be looked into")
-	}
-	if l.SilentLoops > 0 {
-		left = append(left, verb.Count(l.SilentLoops, "loop device")+" over a file that does not answer")
-	}
-	if l.Stuck > 0 {
-		left = append(left, countProcesses(l.Stuck)+" that did not answer")
-	}
-	if len(left) > 0 {
-		text += " Not looked at: " + strings.Join(left, ", ") + "."
-	}
-	return text
 }
 
 // mayHideHolder reports whether something may hold a device and was not looked at.

@@ -67,8 +67,20 @@ func (r *holdersReport) reportTextAbove(s terminal.Screen, below int) string {
 	switch {
 	case r.foreign:
 		r.addHolders(p, below) // the user who names a device wants to know
-	case listed:
-		r.addUsers(p, below)
+	case listed: // those that have a file on the mount that was named
+		users := slices.DeleteFunc(slices.Clone(r.Holders), func(h useHolder) bool { return h.Kind == string(devholder.Mount) })
+		blocking := 0
+		for _, h := range users {
+			if h.Blocks {
+				blocking++
+			}
+		}
+		busy := "nothing was found because of which the kernel refuses to unmount it"
+		if blocking > 0 {
+			busy = "the kernel refuses to unmount it because of " + verb.Count(blocking, "user")
+		}
+		p.Row(2, "unmount", busy)
+		addEach(p, users, below, "user")
 	}
 	if r.isHeld() || listed || r.Device.State == stateUnknown {
 		p.Blank()
@@ -112,7 +124,30 @@ func (l holderCoverage) addTo(p *render.Page, verdict string) {
 		p.Line(0, "Names of containers and pods may be missing: %s", e)
 	}
 	addGaps(p, l.NotLookedAt)
-	p.Line(0, "%s%s", verdict, l.coverageText())
+	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(l.Mounts, "mount"), verb.Count(l.Namespaces, "mount namespace"), l.Backend)}
+	if i := l.processCoverage; i.Processes {
+		tasks := "processes"
+		if i.Threads {
+			tasks = "processes and threads"
+		}
+		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), verb.Count(i.Overlays, "overlay"), verb.Count(i.Loops, "loop device"))
+	}
+	text := fmt.Sprintf("Looked at %s in %s: %s.", strings.Join(parts, ", "), render.Milliseconds(l.Milliseconds),
+		locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
+	var left []string // processes that could not be read
+	if l.Locked > 0 && !l.mayHideHolder() {
+		left = append(left, countProcesses(l.Locked)+" that may not be looked into")
+	}
+	if l.SilentLoops > 0 {
+		left = append(left, verb.Count(l.SilentLoops, "loop device")+" over a file that does not answer")
+	}
+	if l.Stuck > 0 {
+		left = append(left, countProcesses(l.Stuck)+" that did not answer")
+	}
+	if len(left) > 0 {
+		text += " Not looked at: " + strings.Join(left, ", ") + "."
+	}
+	p.Line(0, "%s%s", verdict, text)
 	for _, note := range l.Notes {
 		p.Line(0, "Note: %s.", note)
 	}
@@ -127,8 +162,20 @@ func (u deviceUse) addTo(p *render.Page, below int) {
 		p.Row(2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
 	}
 	switch d.State {
-	case stateInUse:
-		u.addUses(p)
+	case stateInUse: // a list of its users would be long, and of no use to people
+		for _, why := range d.InUseBy {
+			p.Row(2, "because", why)
+		}
+		namespaces := map[uint64]bool{}
+		mounts := 0
+		for _, h := range u.Holders {
+			if h.Mount != nil {
+				mounts++
+				namespaces[h.MountNamespace] = true
+			}
+		}
+		p.Row(2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
+			verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
 	case stateHeld, stateUnknown:
 		u.addHolders(p, below)
 	}
@@ -184,23 +231,6 @@ func (u deviceUse) verdictText() string {
 	return "is held."
 }
 
-// addUses says why a device is in use as it should be. A list of its users would be long, and of no use to people.
-func (u deviceUse) addUses(p *render.Page) {
-	for _, why := range u.Device.InUseBy {
-		p.Row(2, "because", why)
-	}
-	namespaces := map[uint64]bool{}
-	mounts := 0
-	for _, h := range u.Holders {
-		if h.Mount != nil {
-			mounts++
-			namespaces[h.MountNamespace] = true
-		}
-	}
-	p.Row(2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
-		verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
-}
-
 // maxHolders bounds the holders of a device in a text for people.
 const maxHolders = 50
 
@@ -216,7 +246,29 @@ func (u deviceUse) addHolders(p *render.Page, below int) {
 		advice.Blank()
 		advice.Paste(4, u.release)
 	}
-	u.addPatches(advice)
+	// Each change once that keeps it from happening again. A screen has room for one.
+	var patched []useHolder
+	for _, alike := range verb.Group(u.Holders, func(h useHolder) string { return h.Patch }) {
+		if alike[0].Patch != "" {
+			patched = append(patched, alike[0])
+		}
+	}
+	more := 0
+	if advice.Screen.Terminal && len(patched) > 1 {
+		more, patched = len(patched)-1, patched[:1]
+	}
+	for _, h := range patched {
+		advice.Blank()
+		advice.Line(2, "So that it does not come back, patch %s:", cmp.Or(h.Workload, "what made pod "+h.Pod.String()))
+		advice.Blank()
+		for line := range strings.Lines(h.Patch) {
+			advice.Paste(4, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	if more > 0 {
+		advice.Blank()
+		advice.Line(2, "and %s more, which -o json lists", verb.Plural(more, "patch", "patches"))
+	}
 	addEach(p, u.Holders, below+strings.Count(advice.String(), "\n"), "holder")
 	p.Text(advice.String())
 }
@@ -242,23 +294,6 @@ func leftOutText(s terminal.Screen, n int, noun string) string {
 	return "\n" + s.Wrap("  ", fmt.Sprintf("and %s more, which -o json lists", verb.Count(n, noun)), 2)
 }
 
-// addUsers adds those that have a file on a mount that was named.
-func (u deviceUse) addUsers(p *render.Page, below int) {
-	users := slices.DeleteFunc(slices.Clone(u.Holders), func(h useHolder) bool { return h.Kind == string(devholder.Mount) })
-	blocking := 0
-	for _, h := range users {
-		if h.Blocks {
-			blocking++
-		}
-	}
-	busy := "nothing was found because of which the kernel refuses to unmount it"
-	if blocking > 0 {
-		busy = "the kernel refuses to unmount it because of " + verb.Count(blocking, "user")
-	}
-	p.Row(2, "unmount", busy)
-	addEach(p, users, below, "user")
-}
-
 func (h useHolder) addTo(p *render.Page) {
 	where := h.Path
 	if h.Mount != nil {
@@ -279,28 +314,20 @@ func (h useHolder) addTo(p *render.Page) {
 	if h.Workload != "" {
 		pod += ", of " + h.Workload
 	}
+	through, busy := "", ""
+	if h.Mount == nil && h.MountPoint != "" { // a process has its file by this mount
+		through = fmt.Sprintf("%s in mount namespace %d", h.MountPoint, h.MountNamespace)
+	}
+	if h.Blocks {
+		busy = "the kernel refuses to unmount the mount because of it"
+	}
 	for _, line := range [][2]string{
 		{"namespace", h.namespaceText()}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
-		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"by mount", h.throughText()}, {"detail", h.Detail},
-		{"busy", h.busyText()}, {"why", h.Why},
+		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"by mount", through}, {"detail", h.Detail},
+		{"busy", busy}, {"why", h.Why},
 	} {
 		p.Row(4, line[0], line[1])
 	}
-}
-
-// throughText is the mount by which a process has its file, where that is known.
-func (h useHolder) throughText() string {
-	if h.Mount != nil || h.MountPoint == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s in mount namespace %d", h.MountPoint, h.MountNamespace)
-}
-
-func (h useHolder) busyText() string {
-	if !h.Blocks {
-		return ""
-	}
-	return "the kernel refuses to unmount the mount because of it"
 }
 
 // namespaceText names the namespace of a mount, and those of its holders that are not processes.
@@ -344,30 +371,4 @@ func (m *volumeMount) String() string {
 		name = "volumeMount " + strconv.Quote(m.Name) + ", "
 	}
 	return fmt.Sprintf("%shostPath %q at %q, mountPropagation %s", name, m.HostPath, m.MountPath, m.MountPropagation)
-}
-
-// addPatches adds each change once that keeps it from happening again. A screen has room for one.
-func (u deviceUse) addPatches(p *render.Page) {
-	var patched []useHolder
-	for _, alike := range verb.Group(u.Holders, func(h useHolder) string { return h.Patch }) {
-		if alike[0].Patch != "" {
-			patched = append(patched, alike[0])
-		}
-	}
-	more := 0
-	if p.Screen.Terminal && len(patched) > 1 {
-		more, patched = len(patched)-1, patched[:1]
-	}
-	for _, h := range patched {
-		p.Blank()
-		p.Line(2, "So that it does not come back, patch %s:", cmp.Or(h.Workload, "what made pod "+h.Pod.String()))
-		p.Blank()
-		for line := range strings.Lines(h.Patch) {
-			p.Paste(4, strings.TrimSuffix(line, "\n"))
-		}
-	}
-	if more > 0 {
-		p.Blank()
-		p.Line(2, "and %s more, which -o json lists", verb.Plural(more, "patch", "patches"))
-	}
 }

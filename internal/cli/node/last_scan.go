@@ -40,18 +40,13 @@ type keptFlags struct {
 
 // keptFlags are those of a scan.
 func (o scanOptions) keptFlags() keptFlags {
-	return keptFlags{o.root, o.pid, absoluteFile(o.pods), o.orphanAge, o.only, o.pod}
-}
-
-// absoluteFile is the file of a flag for a shell in another directory.
-func absoluteFile(name string) string {
-	if name == "" || name == "-" {
-		return name
+	pods := o.pods
+	if pods != "" && pods != "-" { // for a shell in another directory
+		if name, err := filepath.Abs(pods); err == nil {
+			pods = name
+		}
 	}
-	if path, err := filepath.Abs(name); err == nil {
-		return path
-	}
-	return name
+	return keptFlags{o.root, o.pid, pods, o.orphanAge, o.only, o.pod}
 }
 
 // lastScanName is the file's name. Several people may be root by sudo, and each has a file.

@@ -57,7 +57,17 @@ func NewLintCommand() *cobra.Command {
 	}
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
-		return o.runLint(cmd)
+		options, err := o.lintOptionsOf()
+		if err != nil {
+			return err
+		}
+		report, err := verb.Await(cmd.Context(), func() (*lintReport, error) {
+			return o.readManifests(cmd.Context(), options, cmd.InOrStdin())
+		})
+		if err != nil {
+			return err
+		}
+		return report.writeFindings(cmd.OutOrStdout(), o.format)
 	})
 	return cmd
 }
@@ -88,36 +98,6 @@ func (o *lintOptions) lintOptionsOf() (lint.Options, error) {
 	return options, nil
 }
 
-// runLint reads all manifests that can be read, and writes the findings.
-func (o *lintOptions) runLint(cmd *cobra.Command) error {
-	options, err := o.lintOptionsOf()
-	if err != nil {
-		return err
-	}
-	report, err := verb.Await(cmd.Context(), func() (*lintReport, error) {
-		return o.readManifests(cmd.Context(), options, cmd.InOrStdin())
-	})
-	if err != nil {
-		return err
-	}
-	format, all, text := o.format, any(report), report.reportText
-	switch o.format {
-	case gitHubFormat:
-		text = report.gitHubAnnotations
-	case sarifFormat:
-		format, all = verb.JSON, report.sarif()
-	}
-	switch err := writeFormat(cmd.OutOrStdout(), format, all, text); {
-	case err != nil:
-		return err
-	case report.failed != nil:
-		return report.failed
-	case len(report.Findings) > 0:
-		return verb.ErrFaults
-	}
-	return nil
-}
-
 // readManifests reads one file after the other. It fails if there is nothing to read.
 func (o *lintOptions) readManifests(ctx context.Context, options lint.Options, stdin io.Reader) (*lintReport, error) {
 	var m lint.Manifests
@@ -130,7 +110,16 @@ func (o *lintOptions) readManifests(ctx context.Context, options lint.Options, s
 				return nil, err
 			}
 			report.Looked.Files++
-			report.addError(readManifest(&m, file, stdin))
+			if file == "-" {
+				report.addError(m.Read("standard input", stdin))
+				continue
+			}
+			f, err := os.Open(file)
+			if err == nil {
+				err = m.Read(file, f)
+				f.Close()
+			}
+			report.addError(err)
 		}
 	}
 	report.Looked.Workloads, report.Looked.PassedOver = len(m.Workloads), m.PassedOver
@@ -142,18 +131,6 @@ func (o *lintOptions) readManifests(ctx context.Context, options lint.Options, s
 	}
 	report.Findings = append(report.Findings, m.Check(options)...)
 	return report, nil
-}
-
-func readManifest(m *lint.Manifests, name string, stdin io.Reader) error {
-	if name == "-" {
-		return m.Read("standard input", stdin)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return m.Read(name, f)
 }
 
 // manifestFiles are the files of a directory and of those in it, in order, or the one file itself. Links to directories

@@ -6,6 +6,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -58,21 +59,12 @@ func objectName(f lint.Located) string {
 	return f.Kind + " " + name
 }
 
-// reportText is the report for people.
+// reportText is the report for people. Its last line is the verdict.
 func (r *lintReport) reportText(s terminal.Screen) string {
 	var risks []string
 	for _, f := range r.Findings {
 		risks = append(risks, render.Risk(s, fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Rule, objectName(f)), f.Finding))
 	}
-	verdict := &render.Page{Screen: s}
-	verdict.Line(0, "%s", r.verdictText())
-	p := &render.Page{Screen: s}
-	p.List(risks, strings.Count(verdict.String(), "\n"), "risk")
-	return p.String() + verdict.String()
-}
-
-// verdictText is the last line for people.
-func (r *lintReport) verdictText() string {
 	risky := map[string]bool{}
 	for _, f := range r.Findings {
 		risky[fmt.Sprintf("%s %d %s", f.File, f.Document, objectName(f))] = true
@@ -91,7 +83,31 @@ func (r *lintReport) verdictText() string {
 	if len(r.Errors) > 0 {
 		text += "; not read: " + verb.Count(len(r.Errors), "document")
 	}
-	return text + "."
+	verdict := &render.Page{Screen: s}
+	verdict.Line(0, "%s.", text)
+	p := &render.Page{Screen: s}
+	p.List(risks, strings.Count(verdict.String(), "\n"), "risk")
+	return p.String() + verdict.String()
+}
+
+// writeFindings writes the report in a format, and returns the error with which the verb ends.
+func (r *lintReport) writeFindings(w io.Writer, format verb.Format) error {
+	all, text := any(r), r.reportText
+	switch format {
+	case gitHubFormat:
+		text = r.gitHubAnnotations
+	case sarifFormat:
+		format, all = verb.JSON, r.sarif()
+	}
+	switch err := writeFormat(w, format, all, text); {
+	case err != nil:
+		return err
+	case r.failed != nil:
+		return r.failed
+	case len(r.Findings) > 0:
+		return verb.ErrFaults
+	}
+	return nil
 }
 
 // gitHubAnnotations are the findings as commands of GitHub's workflows, which show each beside its line.

@@ -55,14 +55,6 @@ func (o *scanOptions) podsFlag() string {
 	return " " + fault.Quote("--pods="+o.pods)
 }
 
-// againFlags are the flags with which the verbs scan, show and recover look at the same.
-func (o *scanOptions) againFlags() string {
-	if o.from != "" {
-		return " " + fault.Quote("--from="+o.from)
-	}
-	return o.flagsText() + o.podsFlag()
-}
-
 func (o *nodeOptions) validate() error {
 	if len(o.root) > 1 {
 		o.root = strings.TrimSuffix(o.root, "/") // with which a shell completes it

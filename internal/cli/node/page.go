@@ -34,7 +34,23 @@ func (v scanView) asPages(language ui.Language) scanPages {
 func (s scanPages) reportPage() ui.Page {
 	places := placesInOrder(s.view.report.Faults)
 	p := s.newPage()
-	p.Sections = append(p.Sections, s.tableSections(places)...)
+	if len(places) > 0 {
+		section := ui.Section{Heading: s.language.Word("Faults"), Table: ui.Table{Columns: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME"}}}
+		for _, place := range places[:min(len(places), maxPlaces)] {
+			first := place.faults[0]
+			section.Table.Rows = append(section.Table.Rows, ui.Row{
+				State: ui.StateOf(verb.Colours[first.Impact]), Link: "#fault-" + strconv.Itoa(place.number),
+				Cells: []string{
+					fmt.Sprintf("%d. %s", place.number, first.Code), s.language.Word(verb.Hurts[first.Impact]), s.language.Word(verb.Heals[first.Heal]), place.subjectText(), place.volumeText(),
+				},
+				Below: place.reasonText(false),
+			})
+		}
+		if more := len(places) - maxPlaces; more > 0 {
+			section.Text = []string{fmt.Sprintf("and %s: %s", verb.Plural(more, "more place", "more places"), s.view.program.commandLine("kubediag scan"+s.view.flags))}
+		}
+		p.Sections = append(p.Sections, section)
+	}
 	for _, place := range places[:min(len(places), maxPlaces)] {
 		p.Sections = append(p.Sections, s.placeSection(place, ""))
 	}
@@ -79,28 +95,6 @@ func (s scanPages) newPage() ui.Page {
 		p.Notes = append(p.Notes, strings.Join(strings.Fields(line), " "))
 	}
 	return p
-}
-
-// tableSections has the table of the places, if there are any.
-func (s scanPages) tableSections(places []faultPlace) []ui.Section {
-	if len(places) == 0 {
-		return nil
-	}
-	section := ui.Section{Heading: s.language.Word("Faults"), Table: ui.Table{Columns: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME"}}}
-	for _, p := range places[:min(len(places), maxPlaces)] {
-		first := p.faults[0]
-		section.Table.Rows = append(section.Table.Rows, ui.Row{
-			State: ui.StateOf(verb.Colours[first.Impact]), Link: "#fault-" + strconv.Itoa(p.number),
-			Cells: []string{
-				fmt.Sprintf("%d. %s", p.number, first.Code), s.language.Word(verb.Hurts[first.Impact]), s.language.Word(verb.Heals[first.Heal]), p.subjectText(), p.volumeText(),
-			},
-			Below: p.reasonText(false),
-		})
-	}
-	if more := len(places) - maxPlaces; more > 0 {
-		section.Text = []string{fmt.Sprintf("and %s: %s", verb.Plural(more, "more place", "more places"), s.view.program.commandLine("kubediag scan"+s.view.flags))}
-	}
-	return []ui.Section{section}
 }
 
 // placeSection is all that is known of a place. unsure says why a new look could not say whether it is still broken.

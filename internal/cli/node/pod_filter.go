@@ -8,28 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/mountstate"
 )
-
-// filterFaults leaves the faults of the codes and of the pod in the flags.
-func (s *scan) filterFaults(ctx context.Context, faults []fault.Finding, options scanOptions) ([]fault.Finding, error) {
-	if len(options.only) > 0 {
-		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(options.only, string(f.Code)) })
-	}
-	if options.pod == "" {
-		return faults, nil
-	}
-	uids, err := s.podUIDsOf(ctx, options.pod)
-	if err != nil {
-		return nil, err
-	}
-	s.sum.Unknown.Places = slices.DeleteFunc(s.sum.Unknown.Places, func(p mountstate.Place) bool {
-		return p.Pod.UID != "" && !slices.Contains(uids, p.Pod.UID)
-	})
-	return slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(uids, f.Pod.UID) }), nil
-}
 
 // podUIDsOf are those of the pods of this node that have a name. Several had it if it was used again. A pod that is not
 // known here is an error: that nothing of it is broken would say nothing.

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,9 +104,11 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 	if err != nil {
 		return nil, err
 	}
-	name, err = followLinks(name)
-	if err != nil {
-		return nil, err
+	// Links are followed as far as they lie on file systems that cannot hang. Beyond that a child process asks, and never this process.
+	fd, name, err := sys.Walk{Check: mountns.View{}.NotHanging}.Resolve(name)
+	fd.Close()
+	if err != nil && !errors.Is(err, mountns.ErrMayBlock) {
+		return nil, fmt.Errorf("look up %q: %w", name, err)
 	}
 	table, err := mountns.Table(0)
 	if err != nil {
@@ -126,7 +129,7 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 	verdict := volume.JudgeAnswer(answers[0], mount)
 	code, why := verdict.Code, verdict.Reason()
 	if verdict.UnknownReason != "" || below != "" && answers[0].State == asking.Missing {
-		return nil, unknownError(answers[0])
+		return nil, errors.New(cmp.Or(strings.Join(answers[0].Evidence, "; "), strings.ToLower(string(answers[0].State))))
 	}
 	report := &probeReport{
 		SchemaVersion: schemaVersion, Path: name, program: thisProgram(), Code: code, Evidence: append([]string{}, answers[0].Evidence...),
@@ -173,26 +176,6 @@ func judgeAsSubPath(ctx context.Context, prober *asking.Prober, point string, co
 		return fault.StaleSubPath, why, fault.StaleSubPath, nil
 	}
 	return code, why, fault.StaleSubPath, nil
-}
-
-// followLinks is the path with its symbolic links followed, as far as they lie on file systems that cannot hang. Beyond
-// that a child process asks, and never this process.
-func followLinks(name string) (string, error) {
-	fd, resolved, err := sys.Walk{Check: mountns.View{}.NotHanging}.Resolve(name)
-	fd.Close()
-	if err != nil && !errors.Is(err, mountns.ErrMayBlock) {
-		return "", fmt.Errorf("look up %q: %w", resolved, err)
-	}
-	return resolved, nil
-}
-
-// unknownError says why nothing is known.
-func unknownError(a asking.Answer) error {
-	text := strings.Join(a.Evidence, "; ")
-	if text == "" {
-		text = strings.ToLower(string(a.State))
-	}
-	return errors.New(text)
 }
 
 // reportText is for people.

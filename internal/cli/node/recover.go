@@ -5,7 +5,6 @@ package node
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,7 +47,27 @@ func NewRecoverCommand(proc string) *cobra.Command {
 	}
 	o.scan.addSelection(cmd)
 	o.change.addFlags(cmd)
-	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return o.runRecover(cmd, args) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
+		if err := o.scan.validate(); err != nil {
+			return err
+		}
+		if len(args) > 0 && (len(o.scan.only) > 0 || o.scan.pod != "") {
+			return fmt.Errorf("%q: cannot be with --only or --pod", args)
+		}
+		if err := o.change.validate(); err != nil {
+			return err
+		}
+		w := cmd.OutOrStdout()
+		if *o.change.out == verb.Text {
+			_, err := o.recoverFaults(cmd, args, w)
+			return err
+		}
+		rec, err := o.recoverFaults(cmd, args, io.Discard) // programs get one object at its end
+		if rec == nil {
+			return err
+		}
+		return cmp.Or(render.WriteJSON(w, rec.recoverReportOf()), err)
+	})
 	return cmd
 }
 
@@ -107,29 +126,6 @@ type recoverOptions struct {
 	change changeOptions
 }
 
-// runRecover is one recovery. Programs get one object at its end.
-func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
-	if err := o.scan.validate(); err != nil {
-		return err
-	}
-	if len(args) > 0 && (len(o.scan.only) > 0 || o.scan.pod != "") {
-		return fmt.Errorf("%q: cannot be with --only or --pod", args)
-	}
-	if err := o.change.validate(); err != nil {
-		return err
-	}
-	w := cmd.OutOrStdout()
-	if *o.change.out == verb.Text {
-		_, err := o.recoverFaults(cmd, args, w)
-		return err
-	}
-	rec, err := o.recoverFaults(cmd, args, io.Discard)
-	if rec == nil {
-		return err
-	}
-	return cmp.Or(render.WriteJSON(w, rec.recoverReportOf()), err)
-}
-
 // recoverFaults looks, plans, repairs and proves. It writes the text for people to output. The recovery is not nil once the
 // first scan has ended.
 func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output io.Writer) (*recovery, error) {
@@ -164,7 +160,10 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	case len(rec.targets) == 0 && len(args) > 0:
 		return rec, cmp.Or(verb.Write(output, view.Text(rec.goneLines())), unseenError(report.Looked.NotLookedAt))
 	case len(rec.targets) == 0:
-		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.nothingError())
+		if report.hasUnknowns() { // a fault may be there that was not seen
+			err = report.finalError()
+		}
+		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), err)
 	}
 	if rec.engine, err = newEngine(ctx, at.local.Node, at.specs, o.scan.orphanAge); err != nil {
 		return rec, err
@@ -182,20 +181,10 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err := rec.repairAll(ctx, o.change.dataRoot); err != nil {
 		return rec, err
 	}
-	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) { return o.scan.scanAgain(ctx, at) })
-	if err == nil {
+	if err = rec.verifyByScan(ctx, o.scan, at); err == nil {
 		err = rec.finalError(nil, len(args) > 0)
 	}
 	return rec, cmp.Or(verb.Write(output, view.Text(rec.resultText())), err)
-}
-
-// scanAgain is the scan after repairs. If no fault is left, the numbers of the last scan go.
-func (o scanOptions) scanAgain(ctx context.Context, at scanSite) (*scanReport, error) {
-	after, err := o.scanSite(ctx, at)
-	if err == nil && len(after.Faults) == 0 && !after.Looked.Interrupted {
-		saveLastScan(after, o.keptFlags())
-	}
-	return after, err
 }
 
 // faultChoice has the faults that the arguments of recover mean.

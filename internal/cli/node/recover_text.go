@@ -35,14 +35,6 @@ func (r *recovery) nothingToRepair() string {
 	return view.Marked("", mark, colour, view.report.Node+": "+text) + view.gapsText()
 }
 
-// nothingError is the error of a verb with nothing to repair: nil, unless a fault may be there that was not seen.
-func (r *scanReport) nothingError() error {
-	if r.hasUnknowns() {
-		return r.finalError()
-	}
-	return nil
-}
-
 func (r *recovery) goneLines() string {
 	var b strings.Builder
 	for _, same := range verb.Group(r.gone, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {
@@ -75,18 +67,28 @@ func (f *scanFault) lineText() string {
 	return printable.Quoted(text)
 }
 
-// planText lists the planned and the refused repairs. Plans for one row of the table are one paragraph.
+// planText lists the planned and the refused repairs. Plans for one row of the table are one paragraph: with the evidence of each fault,
+// a line for each, or a line for each row with the plans for its faults.
 func (r *recovery) planText(verbose bool) string {
 	var text strings.Builder
 	text.WriteString(r.goneLines())
 	for _, row := range r.plannedRows() {
 		faults, actions := row.sum()
-		if verbose {
+		switch {
+		case verbose:
 			for _, f := range faults {
 				text.WriteString(r.view.evidenceText(f))
 			}
-		} else {
-			text.WriteString(r.view.faultLines(faults))
+		case len(faults) <= maxFaultLines:
+			for _, f := range faults {
+				text.WriteString(r.view.Wrap("", f.lineText(), 3))
+			}
+		default:
+			for _, same := range verb.Group(faults, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {
+				text.WriteString(r.view.Wrap("", faultPlace{same[0].Place, same}.lineText(), 3))
+				plans := verb.Distinct(same, func(f *scanFault) string { return f.Plan })
+				text.WriteString(r.view.Wrap("   each: ", printable.Quoted(render.Few(plans, "; or ")), 11))
+			}
 		}
 		text.WriteString(render.PlanText(r.view.Screen, actions, verbose))
 	}
@@ -142,23 +144,6 @@ func (row targetRow) sum() (faults []*scanFault, actions []render.Action) {
 
 // maxFaultLines is how many faults of a row have a line each.
 const maxFaultLines = 3
-
-// faultLines is a line for each fault, or a line for each row with the plans for its faults.
-func (v scanView) faultLines(faults []*scanFault) string {
-	var b strings.Builder
-	if len(faults) <= maxFaultLines {
-		for _, f := range faults {
-			b.WriteString(v.Wrap("", f.lineText(), 3))
-		}
-		return b.String()
-	}
-	for _, same := range verb.Group(faults, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {
-		b.WriteString(v.Wrap("", faultPlace{same[0].Place, same}.lineText(), 3))
-		plans := verb.Distinct(same, func(f *scanFault) string { return f.Plan })
-		b.WriteString(v.Wrap("   each: ", printable.Quoted(render.Few(plans, "; or ")), 11))
-	}
-	return b.String()
-}
 
 // lineText is a row in one line.
 func (p faultPlace) lineText() string {

@@ -267,20 +267,24 @@ func diagnosisReason(d *v1.Diagnosis) string {
 	return ""
 }
 
-// verifyByScan looks again. Nothing is called healed that this look still finds.
-func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) (*scanReport, error)) error {
+// verifyByScan looks again. Nothing is called healed that this look still finds. If no fault is left, the numbers of the last
+// scan go.
+func (r *recovery) verifyByScan(ctx context.Context, o scanOptions, at scanSite) error {
 	if r.countAt(progressRepaired)+r.countAt(progressGone)+r.countAt(progressFailed) == 0 {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	after, err := look(ctx)
+	after, err := o.scanSite(ctx, at)
 	if err != nil {
 		return fmt.Errorf("look again: %w", err)
 	}
 	if after.Looked.Interrupted {
 		return errors.Join(ctx.Err(), unseenError(after.Looked.NotLookedAt))
+	}
+	if len(after.Faults) == 0 {
+		saveLastScan(after, o.keptFlags())
 	}
 	present := after.byKey()
 	for _, target := range r.targets {
@@ -297,41 +301,43 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 // setScanned sets the result after a second scan. there is whether the scan finds a fault of the target again, and unjudged
 // why it could not look for one.
 func (t *repairTarget) setScanned(there bool, unjudged string) {
-	repaired, gone, failed := t.progress == progressRepaired, t.progress == progressGone, t.progress == progressFailed
-	switch {
-	case there && repaired:
-		t.progress, t.reason = progressFailed, "it was repaired, but a second scan finds it again"
-	case there && gone && diagnosisReason(t.done) == v1.ReasonPlanChanged:
-		t.setRefused("%s", t.reason)
-	case there && gone:
-		t.progress, t.reason = progressFailed, "a second scan still finds it: "+t.reason
-	case there:
-	case unjudged != "" && gone:
-		t.progress, t.reason = progressNotJudged, unjudged
-	case unjudged != "" && (repaired || failed):
-		t.reason = strings.TrimPrefix(t.reason+"; a second scan cannot say whether it is gone, as "+unjudged, "; ")
-	case unjudged != "":
-	case failed && t.done != nil && !changedNothing(t.done):
-		t.progress, t.reason = progressHealed, "a second scan no longer finds it, but: "+t.reason
-	case repaired:
-		t.progress, t.reason = progressHealed, t.proofText()
-	case gone:
-		t.reason = "it was gone before this command has changed anything"
-	}
-}
-
-// proofText is the proof of a repair: the second scan, and the containers that have started.
-func (t *repairTarget) proofText() string {
-	text := "a second scan no longer finds it"
-	for _, key := range []string{subpath.KeyRecoverRunningAfter, rebind.KeyRebindRunningAfter} {
-		if seconds := t.done.Status.OperationResults[key]; seconds != "" {
-			return text + "; its containers have started after " + seconds + " s"
+	unknown := strings.TrimPrefix(t.reason+"; a second scan cannot say whether it is gone, as "+unjudged, "; ")
+	switch t.progress {
+	case progressRepaired:
+		switch {
+		case there:
+			t.progress, t.reason = progressFailed, "it was repaired, but a second scan finds it again"
+		case unjudged != "":
+			t.reason = unknown
+		default: // the proof is the second scan, and the containers that have started
+			t.progress, t.reason = progressHealed, "a second scan no longer finds it"
+			results := t.done.Status.OperationResults
+			if seconds := cmp.Or(results[subpath.KeyRecoverRunningAfter], results[rebind.KeyRebindRunningAfter]); seconds != "" {
+				t.reason += "; its containers have started after " + seconds + " s"
+			} else if slices.ContainsFunc(t.done.Status.Faults, func(f v1.Fault) bool { return f.State == v1.FaultPresent }) {
+				t.reason += "; whether its containers start was not seen"
+			}
+		}
+	case progressGone:
+		switch {
+		case there && diagnosisReason(t.done) == v1.ReasonPlanChanged:
+			t.progress = progressRefused
+		case there:
+			t.progress, t.reason = progressFailed, "a second scan still finds it: "+t.reason
+		case unjudged != "":
+			t.progress, t.reason = progressNotJudged, unjudged
+		default:
+			t.reason = "it was gone before this command has changed anything"
+		}
+	case progressFailed:
+		switch {
+		case there:
+		case unjudged != "":
+			t.reason = unknown
+		case t.done != nil && !changedNothing(t.done):
+			t.progress, t.reason = progressHealed, "a second scan no longer finds it, but: "+t.reason
 		}
 	}
-	if slices.ContainsFunc(t.done.Status.Faults, func(f v1.Fault) bool { return f.State == v1.FaultPresent }) {
-		text += "; whether its containers start was not seen"
-	}
-	return text
 }
 
 // finalError is how the verb ends. Only those who have named rows are refused something: else faults are just left.

@@ -49,7 +49,30 @@ func NewReleaseCommand(proc string) *cobra.Command {
 	}
 	options.addFlags(cmd.Flags())
 	change.addFlags(cmd)
-	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return options.releaseDevice(cmd, args[0], change) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
+		if err := errors.Join(options.validate(), change.validate()); err != nil {
+			return err
+		}
+		ctx, output := cmd.Context(), cmd.OutOrStdout()
+		choice, err := options.nodeOrDefault(ctx)
+		if err != nil {
+			return err
+		}
+		l := newHolderLook(choice.Node)
+		r := &deviceRelease{node: choice.Node, out: output, view: scanView{Screen: terminal.New(output, os.Getenv), program: thisProgram()}}
+		if r.device, err = l.findDevice(ctx, args[0]); err != nil {
+			return err
+		}
+		if r.before, err = l.inspectDevice(ctx, r.device, time.Now()); err != nil {
+			return err
+		}
+		if *change.out == verb.Text {
+			return r.runRelease(cmd, args[0], change)
+		}
+		r.out = io.Discard
+		err = r.runRelease(cmd, args[0], change)
+		return cmp.Or(render.WriteJSON(output, r.releaseReportOf()), err) // programs get one object at the end
+	})
 	return cmd
 }
 
@@ -65,34 +88,6 @@ type deviceRelease struct {
 	// after is the second look; nil: there was none, or the device was gone by then.
 	after    *holdersReport
 	detached bool
-}
-
-// releaseDevice releases the device that is named. Programs get one object at the end.
-func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change changeOptions) error {
-	if err := errors.Join(o.validate(), change.validate()); err != nil {
-		return err
-	}
-	ctx, output := cmd.Context(), cmd.OutOrStdout()
-	choice, err := o.nodeOrDefault(ctx)
-	if err != nil {
-		return err
-	}
-	l := newHolderLook(choice.Node)
-	r := &deviceRelease{node: choice.Node, out: output, view: scanView{Screen: terminal.New(output, os.Getenv), program: thisProgram()}}
-	if r.device, err = l.findDevice(ctx, name); err != nil {
-		return err
-	}
-	if r.before, err = l.inspectDevice(ctx, r.device, time.Now()); err != nil {
-		return err
-	}
-	if *change.out == verb.JSON {
-		r.out = io.Discard
-	}
-	err = r.runRelease(cmd, name, change)
-	if *change.out == verb.JSON {
-		return cmp.Or(render.WriteJSON(output, r.releaseReportOf()), err)
-	}
-	return err
 }
 
 // runRelease plans, asks, repairs and looks again.
@@ -121,14 +116,15 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		return r.target.repairError()
 	}
 	r.next = commandAsTyped(cmd, view.program, "--yes", name)
-	if err := cmp.Or(verb.Write(r.out, view.Text(r.planText())), ctx.Err()); err != nil {
+	plan, details := r.planText()
+	if err := cmp.Or(verb.Write(r.out, view.Text(plan)), ctx.Err()); err != nil {
 		return err
 	}
 	if change.dryRun {
 		return verb.ErrFaults
 	}
 	if !change.yes {
-		if err := change.confirmOnTerminal(cmd, "Release "+r.before.Device.titleText()+" as planned?", r.next, r.planDetails()); err != nil {
+		if err := change.confirmOnTerminal(cmd, "Release "+r.before.Device.titleText()+" as planned?", r.next, details); err != nil {
 			return err
 		}
 	}
@@ -142,18 +138,13 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 // planLines is the room on a screen for the plan and the question.
 const planLines = 4
 
-// planText is the plan. Many actions that are alike are one line.
-func (r *deviceRelease) planText() string {
-	return "\n" + render.PlanText(r.view.Screen, render.Actions(r.target.plan, false), false)
-}
-
-// planDetails returns the plan in full; nil: it was printed in full.
-func (r *deviceRelease) planDetails() func() string {
+// planText is the plan. Many actions that are alike are one line: then details returns it in full, and else is nil.
+func (r *deviceRelease) planText() (text string, details func() string) {
 	actions := render.Actions(r.target.plan, false)
-	if !render.Folded(actions) {
-		return nil
+	if render.Folded(actions) {
+		details = func() string { return r.view.Text(render.PlanText(r.view.Screen, actions, true)) }
 	}
-	return func() string { return r.view.Text(render.PlanText(r.view.Screen, actions, true)) }
+	return "\n" + render.PlanText(r.view.Screen, actions, false), details
 }
 
 // checkReleasable says how the verb ends if the device is not to be released: it is free, in use, or held in another
@@ -224,7 +215,7 @@ func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err err
 		text = "Released: " + name + " is free: the kernel lets it be opened exclusively, and nothing was found that has it.\n"
 	} else {
 		target.progress, target.reason = progressFailed, cmp.Or(target.reason, "a second look still finds it held")
-		text, err = after.reportText(r.view.Screen), verb.ErrFaults
+		text, err = after.reportTextAbove(r.view.Screen, 0), verb.ErrFaults
 	}
 	if ended == progressFailed {
 		text += printable.Quoted("The repair ended with: "+target.reason) + "\n"

@@ -64,7 +64,15 @@ func NewScanCommand(proc string) *cobra.Command {
 	f.BoolVar(&options.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBriefLength))
 	f.BoolVarP(&options.verbose, "verbose", "v", false, "with the evidence of each fault")
 	options.addPage(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := options.validate(); err != nil {
+			return err
+		}
+		if options.watch != 0 {
+			return options.watchNode(cmd)
+		}
+		return options.runScan(cmd)
+	}
 	return cmd
 }
 
@@ -145,14 +153,8 @@ func (o *scanOptions) validate() error {
 	return nil
 }
 
-// runScan scans once, or until it is interrupted, and writes the result.
+// runScan scans once, and writes the result.
 func (o scanOptions) runScan(cmd *cobra.Command) error {
-	if err := o.validate(); err != nil {
-		return err
-	}
-	if o.watch != 0 {
-		return o.watchNode(cmd)
-	}
 	report, err := o.scanNode(cmd.Context(), cmd.InOrStdin())
 	if err != nil {
 		return err
@@ -183,7 +185,10 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 // newView is the report as it is shown where w leads.
 func (o scanOptions) newView(w io.Writer, r *scanReport) scanView {
 	v := scanView{Screen: terminal.New(w, os.Getenv), report: r, program: thisProgram(), verbose: o.verbose}
-	v.flags, v.piped, v.from = o.againFlags(), o.pods == "-", o.from
+	v.flags, v.piped, v.from = o.flagsText()+o.podsFlag(), o.pods == "-", o.from
+	if o.from != "" {
+		v.flags = " " + fault.Quote("--from="+o.from)
+	}
 	return v
 }
 
@@ -245,9 +250,18 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 		s.addPodNames(ctx, faults)
 		s.addContainerStates(ctx, faults)
 	}
-	faults, err := s.filterFaults(ctx, faults, options)
-	if err != nil {
-		return nil, err
+	if len(options.only) > 0 {
+		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(options.only, string(f.Code)) })
+	}
+	if options.pod != "" {
+		uids, err := s.podUIDsOf(ctx, options.pod)
+		if err != nil {
+			return nil, err
+		}
+		s.sum.Unknown.Places = slices.DeleteFunc(s.sum.Unknown.Places, func(p mountstate.Place) bool {
+			return p.Pod.UID != "" && !slices.Contains(uids, p.Pod.UID)
+		})
+		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(uids, f.Pod.UID) })
 	}
 	s.looked.addSurvey(s.sum)
 	refusing, gaps := s.source.unseen(s.looked.Denied, s.looked.Partial)

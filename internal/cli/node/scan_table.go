@@ -72,30 +72,18 @@ func (p faultPlace) subjectText() string {
 
 // volumeText is the volume, or how many there are.
 func (p faultPlace) volumeText() string {
-	switch volumes := verb.Distinct(p.faults, func(f *scanFault) string { return f.Volume }); len(volumes) {
-	case 0:
-		return ""
-	case 1:
-		return printable.Quoted(volumes[0])
-	default:
-		return fmt.Sprintf("%d volumes", len(volumes))
-	}
+	return p.commonText(func(f *scanFault) string { return f.Volume }, "volumes")
 }
 
-// persistentVolumeText is the other name of the volume, or how many other names there are.
-func (p faultPlace) persistentVolumeText() string {
-	switch names := verb.Distinct(p.faults, func(f *scanFault) string {
-		if f.Details.PersistentVolume == f.Volume {
-			return ""
-		}
-		return f.Details.PersistentVolume
-	}); len(names) {
+// commonText is the text that all faults of the row share, or the number of their texts.
+func (p faultPlace) commonText(say func(*scanFault) string, many string) string {
+	switch all := verb.Distinct(p.faults, say); len(all) {
 	case 0:
 		return ""
 	case 1:
-		return "PersistentVolume " + printable.Quoted(names[0])
+		return printable.Quoted(all[0])
 	default:
-		return fmt.Sprintf("%d PersistentVolumes", len(names))
+		return fmt.Sprintf("%d %s", len(all), many)
 	}
 }
 
@@ -120,7 +108,12 @@ func (p faultPlace) reasonText(volume bool) string {
 		}
 		text += at
 	}
-	if other := p.persistentVolumeText(); other != "" {
+	if other := p.commonText(func(f *scanFault) string { // the other name of the volume
+		if name := f.Details.PersistentVolume; name != "" && name != f.Volume {
+			return "PersistentVolume " + name
+		}
+		return ""
+	}, "PersistentVolumes"); other != "" {
 		if text != "" {
 			text += ", "
 		}

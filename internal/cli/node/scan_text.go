@@ -12,7 +12,6 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -177,7 +176,7 @@ func nameLine(screen terminal.Screen, label string, pods []string) string {
 	return strings.TrimRight(line, " ") + "\n"
 }
 
-// coverageText is the coverage in sentences.
+// coverageText is the coverage in sentences. It counts the kubelet's mounts by the reason for which they are there; the counts add up.
 func (c scanCoverage) coverageText() string {
 	specs := "no specs"
 	if c.PodSpecs.Given {
@@ -187,25 +186,22 @@ func (c scanCoverage) coverageText() string {
 	if c.Containers > 0 {
 		containers = fmt.Sprintf(" The mounts in %s were compared with the container runtime's records.", verb.Count(c.Containers, "container"))
 	}
-	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(c.Pods, "pod"), specs, verb.Count(c.Binds, "subPath bind"),
-		verb.Count(c.Volumes, "volume"), verb.Count(c.Mounts, "mount"), render.Milliseconds(c.Milliseconds)) + containers + classesText(c.Classes)
-}
-
-// classesText counts the kubelet's mounts by the reason for which they are there. The counts add up.
-func classesText(c *mountstate.Classes) string {
-	if c == nil {
-		return ""
+	text := fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(c.Pods, "pod"), specs, verb.Count(c.Binds, "subPath bind"),
+		verb.Count(c.Volumes, "volume"), verb.Count(c.Mounts, "mount"), render.Milliseconds(c.Milliseconds)) + containers
+	classes := c.Classes
+	if classes == nil {
+		return text
 	}
-	text := fmt.Sprintf(" %s below the kubelet's root: %d wanted", verb.Count(c.Mounts, "mount"), c.Wanted)
+	text += fmt.Sprintf(" %s below the kubelet's root: %d wanted", verb.Count(classes.Mounts, "mount"), classes.Wanted)
 	for _, part := range []struct {
 		n    int
 		name string
-	}{{c.Inside, "inside volumes"}, {c.Drivers, "drivers' own"}, {c.Kubelet, "the kubelet's own"}, {c.Hidden, "hidden"}} {
+	}{{classes.Inside, "inside volumes"}, {classes.Drivers, "drivers' own"}, {classes.Kubelet, "the kubelet's own"}, {classes.Hidden, "hidden"}} {
 		if part.n > 0 {
 			text += fmt.Sprintf(", %d %s", part.n, part.name)
 		}
 	}
-	return text + fmt.Sprintf(", %d left over, %d unknown.", c.LeftOver, c.Unknown)
+	return text + fmt.Sprintf(", %d left over, %d unknown.", classes.LeftOver, classes.Unknown)
 }
 
 // kubeletCommand shows why no kubelet runs.
@@ -230,12 +226,6 @@ func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
 		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
 	}
 	return commands
-}
-
-// isBrokenBind reports whether the fault is of a bind that some kubelets renew by themselves.
-func isBrokenBind(f scanFault) bool {
-	e := fault.Known().Entry(f.Code)
-	return e.Family == fault.FamilyBind && e.Breaks == fault.BreaksMount
 }
 
 // recoverCommands is the command that repairs all that it can, and the places that it leaves.

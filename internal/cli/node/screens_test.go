@@ -46,10 +46,11 @@ func releaseOf(t *testing.T, n int, s terminal.Screen) string {
 		actions = append(actions, a)
 	}
 	r.target.plan = diagnosisOf(actions...)
-	if (r.planDetails() == nil) != (n <= 3) {
-		t.Errorf("%d actions: there are details: %t", n, r.planDetails() != nil)
+	plan, details := r.planText()
+	if (details == nil) != (n <= 3) {
+		t.Errorf("%d actions: there are details: %t", n, details != nil)
 	}
-	return r.before.reportTextAbove(s, planLines) + r.planText()
+	return r.before.reportTextAbove(s, planLines) + plan
 }
 
 // leftDevices is the report of holders without an argument.

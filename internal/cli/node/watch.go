@@ -4,7 +4,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -36,60 +35,52 @@ const (
 // maxChanges bounds how many of the last changes are shown below the table.
 const maxChanges = 10
 
-// scanWatcher scans again and again, and shows the changes.
+// scanWatcher shows the changes of scans that are made again and again.
 type scanWatcher struct {
-	options scanOptions
 	out     io.Writer
-	last    *scanReport
+	every   time.Duration
 	changes []string // for people, the oldest first
 }
 
-// watchNode ends with ctx, and then as the last scan ended that was whole.
+// watchNode scans until ctx ends, and then ends as the last scan ended that was whole. A later scan that fails is shown, and the next
+// one may succeed.
 func (o scanOptions) watchNode(cmd *cobra.Command) error {
-	w := scanWatcher{options: o, out: cmd.OutOrStdout()}
+	w := scanWatcher{out: cmd.OutOrStdout(), every: o.watch}
 	ctx := cmd.Context()
 	tick := time.NewTicker(o.watch)
 	defer tick.Stop()
+	var last *scanReport
 	for {
-		if err := w.scanOnce(ctx); err != nil {
+		report, err := o.scanNode(ctx, nil)
+		switch {
+		case err == nil:
+			changes, view := compareScans(last, report), o.newView(w.out, report)
+			switch {
+			case *o.out == verb.JSON:
+				err = w.writeLines(changes)
+			case !o.brief:
+				if last == nil || view.Terminal {
+					saveLastScan(report, o.keptFlags())
+				}
+				err = verb.Write(w.out, w.scanText(view, last == nil, changes))
+			case last == nil || len(changes) > 0 || report.Verdict.NotJudged != last.Verdict.NotJudged:
+				err = verb.Write(w.out, report.briefLine())
+			}
+			last = report
+		case last != nil && ctx.Err() != nil:
+			err = nil // the person has ended the watch, and the findings are printed
+		case last != nil:
+			err = verb.Write(w.out, fmt.Sprintf("%s ! %s\n", clockTime(time.Now()), printable.Quoted(err.Error())))
+		}
+		if err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return w.last.finalError()
+			return last.finalError()
 		case <-tick.C:
 		}
 	}
-}
-
-// scanOnce scans once. A later scan that fails is shown, and the next one may succeed.
-func (w *scanWatcher) scanOnce(ctx context.Context) error {
-	report, err := w.options.scanNode(ctx, nil)
-	switch {
-	case w.last != nil && err != nil:
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the person has ended the watch, and the findings are printed
-		}
-		return verb.Write(w.out, fmt.Sprintf("%s ! %s\n", clockTime(time.Now()), printable.Quoted(err.Error())))
-	case err != nil:
-		return err
-	}
-	changes := compareScans(w.last, report)
-	first, notJudged := w.last == nil, 0
-	if !first {
-		notJudged = w.last.Verdict.NotJudged
-	}
-	w.last = report
-	switch {
-	case *w.options.out == verb.JSON:
-		return w.writeLines(changes)
-	case w.options.brief:
-		if first || len(changes) > 0 || report.Verdict.NotJudged != notJudged {
-			return verb.Write(w.out, report.briefLine())
-		}
-		return nil
-	}
-	return w.drawScreen(first, changes)
 }
 
 // writeLines are the changes as JSON, one object a line.
@@ -106,39 +97,31 @@ func (w *scanWatcher) writeLines(changes []faultChange) error {
 	return nil
 }
 
-// drawScreen fills a terminal again with each scan, and adds lines to anything else.
-func (w *scanWatcher) drawScreen(first bool, changes []faultChange) error {
-	v := w.options.newView(w.out, w.last)
+// scanText fills a terminal again with each scan: the report, and the last changes below it. To anything else it adds lines. All
+// changes of the first scan are in the report.
+func (w *scanWatcher) scanText(v scanView, first bool, changes []faultChange) string {
 	if first {
-		changes = nil // all of them are in the report
-	}
-	if v.Terminal {
-		saveLastScan(w.last, w.options.keptFlags())
-		return verb.Write(w.out, w.screenText(v, changes))
+		changes = nil
 	}
 	var b strings.Builder
-	if first {
-		saveLastScan(w.last, w.options.keptFlags())
-		b.WriteString(v.reportText())
+	if !v.Terminal {
+		if first {
+			b.WriteString(v.reportText())
+		}
+		for _, c := range changes {
+			b.WriteString(v.Text(c.String()) + "\n")
+		}
+		return b.String()
 	}
-	for _, c := range changes {
-		b.WriteString(v.Text(c.String()) + "\n")
-	}
-	return verb.Write(w.out, b.String())
-}
-
-// screenText fills a terminal: the report, and the last changes below it.
-func (w *scanWatcher) screenText(v scanView, changes []faultChange) string {
 	for _, c := range changes {
 		w.changes = append(w.changes, v.Text(v.Cut(c.String(), v.Width)))
 	}
 	w.changes = w.changes[max(0, len(w.changes)-maxChanges):]
-	var b strings.Builder
 	b.WriteString("\x1b[H\x1b[2J" + v.reportText() + "\n")
 	for _, line := range w.changes {
 		b.WriteString(line + "\n")
 	}
-	fmt.Fprintf(&b, "%s, every %s. Ctrl-C ends.\n", clockTime(v.report.Time), w.options.watch)
+	fmt.Fprintf(&b, "%s, every %s. Ctrl-C ends.\n", clockTime(v.report.Time), w.every)
 	return b.String()
 }
 

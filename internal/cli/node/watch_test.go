@@ -59,10 +59,10 @@ func TestAWatchedTerminalIsFilledAgain(t *testing.T) {
 	t.Parallel()
 	before, now := reportOf(faultsOfManyCauses()[5:6], scanCoverage{}), reportOf(faultsOfManyCauses()[5:7], scanCoverage{})
 	v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, report: now}
-	w := scanWatcher{options: scanOptions{watch: 5 * time.Second}}
+	w := scanWatcher{every: 5 * time.Second}
 	text := ""
 	for range 2 * maxChanges {
-		text = w.screenText(v, compareScans(before, now))
+		text = w.scanText(v, false, compareScans(before, now))
 	}
 	if !strings.HasPrefix(text, "\x1b[H\x1b[2J✗ worker-7: 2 faults in 2 places.") || !strings.HasSuffix(text, ", every 5s. Ctrl-C ends.\n") ||
 		strings.Count(text, " + HungMount ml/trainer-1: pvc-h") != maxChanges {
