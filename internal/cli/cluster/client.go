@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -29,9 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -189,39 +186,6 @@ func (c *client) restClient(of schema.GroupVersion) (rest.Interface, error) {
 	return made, nil
 }
 
-// serverVersion is the version of the API server.
-func (c *client) serverVersion(ctx context.Context) (*apiversion.Info, error) {
-	asked, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.http)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	v, err := asked.ServerVersionWithContext(ctx)
-	return v, c.requestError(requestAction{"get", schema.GroupResource{Resource: "/version"}, ctrlclient.ObjectKey{}}, err)
-}
-
-// listTable lists Diagnoses as the table that the API server makes of them.
-func (c *client) listTable(ctx context.Context, namespace string, o metav1.ListOptions) (*metav1.Table, error) {
-	asked, err := c.restClient(v1.GroupVersion)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	table := &metav1.Table{}
-	err = asked.Get().NamespaceIfScoped(namespace, namespace != "").Resource("diagnoses").SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
-		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Do(ctx).Into(table)
-	for i := range table.Rows {
-		of := &metav1.PartialObjectMetadata{}
-		if err := json.Unmarshal(table.Rows[i].Object.Raw, of); err != nil {
-			return nil, fmt.Errorf("read table of Diagnoses: %w", err)
-		}
-		table.Rows[i].Object.Object = of
-	}
-	return table, c.requestError(requestAction{"list", schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}, ctrlclient.ObjectKey{}}, err)
-}
-
 // limit is the context of one request.
 func (c *client) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if c.timeout <= 0 {
@@ -252,6 +216,8 @@ type requestAction struct {
 func (c *client) requestError(action requestAction, err error) error {
 	var dial *net.OpError
 	var address *url.Error
+	var status apierrors.APIStatus
+	aboutObject := errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == action.resource.Resource // and not about its namespace
 	switch {
 	case err == nil:
 		return nil
@@ -259,7 +225,7 @@ func (c *client) requestError(action requestAction, err error) error {
 		return fmt.Errorf("kubediag is not installed: the API server serves no %s: apply config/default, and see docs/install.md: %w", action.resource, errNotServed)
 	case isNotServed(err):
 		return fmt.Errorf("the API server serves no %s: %w", action.resource, errNotServed)
-	case apierrors.IsNotFound(err) && isAboutObject(err, action.resource.Resource):
+	case apierrors.IsNotFound(err) && aboutObject:
 		return fmt.Errorf("%s %s: %w", action.resource, strings.TrimPrefix(action.object.String(), "/"), errMissing)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: %w", verb.ErrRefused, err) // it names the user, the verb and the resource, or the policy
@@ -271,13 +237,6 @@ func (c *client) requestError(action requestAction, err error) error {
 		return fmt.Errorf("the API server at %s is not reached: %w", c.config.Host, dial)
 	}
 	return fmt.Errorf("%s %s: %w", action.verb, action.resource, err)
-}
-
-// isAboutObject reports whether the API server's answer is about an object of this resource, and not about its
-// namespace.
-func isAboutObject(err error, resource string) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == resource
 }
 
 // isNotServed reports whether the path of a request is unknown, and not only the object.

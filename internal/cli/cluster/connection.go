@@ -62,20 +62,14 @@ func (c *connection) newClient() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	made.flags = c.givenFlags()
-	return made, nil
-}
-
-// givenFlags are the flags by which this call has found the API server and says who the user is, for the commands that
-// are printed. Credentials are not among them.
-func (c *connection) givenFlags() (flags []string) {
+	// The commands that are printed find the API server as this call has, and say who the user is. Credentials are not among their flags.
 	for _, name := range []string{"kubeconfig", "context", "cluster", "user", "as", "as-uid"} {
 		if value := c.set.Lookup(name).Value.String(); value != "" {
-			flags = append(flags, "--"+name+"="+value)
+			made.flags = append(made.flags, "--"+name+"="+value)
 		}
 	}
 	for _, group := range *c.flags.ImpersonateGroup {
-		flags = append(flags, "--as-group="+group)
+		made.flags = append(made.flags, "--as-group="+group)
 	}
-	return flags
+	return made, nil
 }

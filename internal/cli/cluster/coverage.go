@@ -26,14 +26,6 @@ import (
 // defaultHome is the namespace that kubediag is installed in if no flag says another.
 const defaultHome = "kubediag"
 
-// homeFlags are the flags of a line to paste that name kubediag's namespace.
-func homeFlags(home string) []string {
-	if home == "" || home == defaultHome {
-		return nil
-	}
-	return []string{"--kubediag-namespace=" + home}
-}
-
 // leaseReader is the Role in kubediag's namespace that allows to see which nodes are watched.
 const leaseReader = "kubediag-lease-reader"
 

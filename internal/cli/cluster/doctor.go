@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -159,9 +162,15 @@ const (
 
 // checkServer asks for the version. Its error means that there is nothing to check.
 func (k *installationCheck) checkServer(ctx context.Context) ([]checkResult, error) {
-	v, err := k.api.serverVersion(ctx)
+	asked, err := discovery.NewDiscoveryClientForConfigAndClient(k.api.config, k.api.http)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	ctx, cancel := k.api.limit(ctx)
+	defer cancel()
+	v, err := asked.ServerVersionWithContext(ctx)
+	if err != nil {
+		return nil, k.api.requestError(requestAction{"get", schema.GroupResource{Resource: "/version"}, ctrlclient.ObjectKey{}}, err)
 	}
 	switch minor := minorVersion(v.GitVersion); {
 	case minor < 0:

@@ -58,7 +58,16 @@ func (c *client) withDiagnoses(ctx context.Context, list []*v1.MountFault) ([]*v
 			continue
 		}
 		if _, known := states[name]; !known && len(states) < maxDiagnoses {
-			states[name] = c.diagnosisState(ctx, name)
+			namespace, short, _ := strings.Cut(name, "/")
+			d := &v1.Diagnosis{}
+			switch err := c.server.Get(ctx, ctrlclient.ObjectKey{Namespace: namespace, Name: short}, d); {
+			case err == nil:
+				states[name] = stateOf(d)
+			case errors.Is(err, errMissing):
+				states[name] = diagnosisGone
+			default:
+				states[name] = diagnosisUnread
+			}
 		}
 		if states[name] == diagnosisGone {
 			current[i] = f.DeepCopy()
@@ -66,19 +75,6 @@ func (c *client) withDiagnoses(ctx context.Context, list []*v1.MountFault) ([]*v
 		}
 	}
 	return current, states
-}
-
-// diagnosisState reads the state of the Diagnosis namespace/name.
-func (c *client) diagnosisState(ctx context.Context, of string) diagnosisState {
-	namespace, name, _ := strings.Cut(of, "/")
-	d := &v1.Diagnosis{}
-	switch err := c.server.Get(ctx, ctrlclient.ObjectKey{Namespace: namespace, Name: name}, d); {
-	case errors.Is(err, errMissing):
-		return diagnosisGone
-	case err != nil:
-		return diagnosisUnread
-	}
-	return stateOf(d)
 }
 
 // stateOf is the state of a Diagnosis that was read.

@@ -55,7 +55,11 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 		}
 		text := v.problemsText() + v.screen.Marked("", mark, colour, note)
 		if len(v.problems) > 0 {
-			text += "\nNext:\n" + v.screen.Hints([]terminal.Hint{{Line: v.api.commandLine(append([]string{"doctor"}, homeFlags(v.home)...)...), Purpose: "checks the agents and the manager"}}, nil)
+			args := []string{"doctor"}
+			if v.home != "" && v.home != defaultHome {
+				args = append(args, "--kubediag-namespace="+v.home)
+			}
+			text += "\nNext:\n" + v.screen.Hints([]terminal.Hint{{Line: v.api.commandLine(args...), Purpose: "checks the agents and the manager"}}, nil)
 		}
 		return v.screen.Text(text)
 	}
@@ -218,16 +222,6 @@ func (r faultRow) commonText(say func(*v1.MountFault) string, many string) strin
 	}
 }
 
-// waitingDiagnosis is the Diagnosis of the first fault whose plan waits for approval; empty if there is none.
-func (v faultsView) waitingDiagnosis(rows []faultRow) string {
-	for _, r := range rows {
-		if name := r.faults[0].Status.Diagnosis; v.states[name] == diagnosisWaits {
-			return name
-		}
-	}
-	return ""
-}
-
 // nextHints are the next commands: about the worst row, and the repair of the first row that can be repaired safely.
 func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
@@ -240,8 +234,9 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 			break
 		}
 	}
-	waiting := v.waitingDiagnosis(rows)
-	if waiting != "" {
+	waiting := "" // the Diagnosis of the first fault whose plan waits for approval
+	if i := slices.IndexFunc(rows, func(r faultRow) bool { return v.states[r.faults[0].Status.Diagnosis] == diagnosisWaits }); i >= 0 {
+		waiting = rows[i].faults[0].Status.Diagnosis
 		namespace, name, _ := strings.Cut(waiting, "/")
 		add(v.api.commandLine("approve", name, "-n", namespace), "its plan, which waits for approval")
 	}

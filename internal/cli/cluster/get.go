@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/printers"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,46 +47,42 @@ func newGetCommand(c *connection) *cobra.Command {
 		if o.all && len(args) > 0 {
 			return errors.New("--all-namespaces: cannot be with a NAME")
 		}
-		return o.runGet(cmd, args)
+		if o.watch && (len(args) == 0 || *o.out != formatText) {
+			return errors.New("--watch: takes a NAME, and no --output: kubectl get diag -w follows all of them")
+		}
+		apiClient, err := o.newClient()
+		if err != nil {
+			return err
+		}
+		ctx, namespace := cmd.Context(), apiClient.namespace
+		if o.all {
+			namespace = ""
+		}
+		switch {
+		case o.watch:
+			return o.followDiagnosis(cmd, apiClient, args[0])
+		case *o.out == formatText || *o.out == formatWide:
+			return o.printTable(cmd, apiClient, namespace, args)
+		case len(args) > 0:
+			d := &v1.Diagnosis{}
+			if err := apiClient.server.Get(ctx, apiClient.keyOf(args[0]), d); err != nil {
+				return err
+			}
+			return newPrinter(*o.out, "Diagnosis").printObject(cmd.OutOrStdout(), d)
+		}
+		list := &v1.DiagnosisList{}
+		if err := apiClient.server.List(ctx, list, ctrlclient.InNamespace(namespace)); err != nil {
+			return err
+		}
+		if len(list.Items) == 0 && *o.out == formatName {
+			return nil
+		}
+		return newPrinter(*o.out, "DiagnosisList").printObject(cmd.OutOrStdout(), list)
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Diagnoses of all namespaces")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the Diagnosis NAME until it ends")
 	o.out = addFormat(cmd, formatWide, verb.JSON, verb.YAML, formatName)
 	return cmd
-}
-
-func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
-	if o.watch && (len(args) == 0 || *o.out != formatText) {
-		return errors.New("--watch: takes a NAME, and no --output: kubectl get diag -w follows all of them")
-	}
-	apiClient, err := o.newClient()
-	if err != nil {
-		return err
-	}
-	ctx, namespace := cmd.Context(), apiClient.namespace
-	if o.all {
-		namespace = ""
-	}
-	switch {
-	case o.watch:
-		return o.followDiagnosis(cmd, apiClient, args[0])
-	case *o.out == formatText || *o.out == formatWide:
-		return o.printTable(cmd, apiClient, namespace, args)
-	case len(args) > 0:
-		d := &v1.Diagnosis{}
-		if err := apiClient.server.Get(ctx, apiClient.keyOf(args[0]), d); err != nil {
-			return err
-		}
-		return newPrinter(*o.out, "Diagnosis").printObject(cmd.OutOrStdout(), d)
-	}
-	list := &v1.DiagnosisList{}
-	if err := apiClient.server.List(ctx, list, ctrlclient.InNamespace(namespace)); err != nil {
-		return err
-	}
-	if len(list.Items) == 0 && *o.out == formatName {
-		return nil
-	}
-	return newPrinter(*o.out, "DiagnosisList").printObject(cmd.OutOrStdout(), list)
 }
 
 // printTable prints the columns that the API server prints.
@@ -96,9 +94,24 @@ func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, namespace
 		}
 		list.FieldSelector = fields.OneTermEqualSelector("metadata.name", args[0]).String()
 	}
-	table, err := apiClient.listTable(cmd.Context(), namespace, list)
+	asked, err := apiClient.restClient(v1.GroupVersion)
 	if err != nil {
 		return err
+	}
+	ctx, cancel := apiClient.limit(cmd.Context())
+	defer cancel()
+	table := &metav1.Table{}
+	err = asked.Get().NamespaceIfScoped(namespace, namespace != "").Resource("diagnoses").SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
+		SpecificallyVersionedParams(&list, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Do(ctx).Into(table)
+	for i := range table.Rows {
+		of := &metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(table.Rows[i].Object.Raw, of); err != nil {
+			return fmt.Errorf("read table of Diagnoses: %w", err)
+		}
+		table.Rows[i].Object.Object = of
+	}
+	if err != nil {
+		return apiClient.requestError(requestAction{"list", schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}, ctrlclient.ObjectKey{}}, err)
 	}
 	if len(table.Rows) == 0 {
 		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+apiClient.commandLine("run", "pod/NAME")+"\n")
@@ -106,11 +119,13 @@ func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, namespace
 	return apiClient.writeTable(cmd.OutOrStdout(), screenOf(cmd), table, *o.out, namespace)
 }
 
-// writeTable writes a table of Diagnoses in a format. The one for people fits a screen.
+// writeTable writes a table of Diagnoses in a format. The one for people fits a screen: it has the newest of them.
 func (c *client) writeTable(out io.Writer, screen terminal.Screen, table *metav1.Table, format verb.Format, namespace string) error {
 	more, all := 0, namespace == ""
-	if format == formatText {
-		more = keepNewest(table)
+	if left := len(table.Rows) - maxDiagnosisRows; format == formatText && left > 0 {
+		made := func(r metav1.TableRow) time.Time { return metadata(r.Object.Object).GetCreationTimestamp().Time }
+		slices.SortStableFunc(table.Rows, func(a, b metav1.TableRow) int { return made(b).Compare(made(a)) })
+		table.Rows, more = table.Rows[:maxDiagnosisRows], left
 	}
 	if format == formatText && screen.Width > 0 {
 		if err := verb.Write(out, screen.Text(fittedTable(table, all).Text(screen))); err != nil {
@@ -164,18 +179,6 @@ func fittedTable(from *metav1.Table, withNamespace bool) render.Table {
 
 // maxDiagnosisRows is how many Diagnoses fit a screen of 40 lines.
 const maxDiagnosisRows = 36
-
-// keepNewest keeps as many rows of a table as fit a screen, the newest first, and returns how many it has left out.
-func keepNewest(table *metav1.Table) int {
-	more := len(table.Rows) - maxDiagnosisRows
-	if more <= 0 {
-		return 0
-	}
-	made := func(r metav1.TableRow) time.Time { return metadata(r.Object.Object).GetCreationTimestamp().Time }
-	slices.SortStableFunc(table.Rows, func(a, b metav1.TableRow) int { return made(b).Compare(made(a)) })
-	table.Rows = table.Rows[:maxDiagnosisRows]
-	return more
-}
 
 // followDiagnosis shows the changes of one Diagnosis until it ends.
 func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string) error {

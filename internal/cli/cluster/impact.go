@@ -186,7 +186,7 @@ func (a *impactAsker) askNodes(ctx context.Context, q *impactQuestion) (*impactR
 	return r, nil
 }
 
-// add takes the answer of a node.
+// add takes the answer of a node, and of the volumes those that the question is about.
 func (r *impactReport) add(q *impactQuestion, node string, answer nodeAnswer) {
 	if answer.err != nil {
 		r.Unknown = append(r.Unknown, impactGap{node, answer.err.Error()})
@@ -197,7 +197,15 @@ func (r *impactReport) add(q *impactQuestion, node string, answer nodeAnswer) {
 		r.Unknown = append(r.Unknown, impactGap{node, why})
 	}
 	for _, m := range answer.volumes {
-		if v := (impactVolume{node, q.loses(m), m}); q.isAbout(v) {
+		v := impactVolume{node, q.loses(m), m}
+		about := v.Loses != losesNot
+		switch {
+		case q.claim != "":
+			about = v.Volume == q.claim && q.pods[v.Pod.UID]
+		case q.driver == nil:
+			about = about || v.UnmountRefusal != ""
+		}
+		if about {
 			r.Volumes = append(r.Volumes, v)
 		}
 	}

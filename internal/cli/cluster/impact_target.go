@@ -102,14 +102,3 @@ func (q *impactQuestion) loses(m fault.MountImpact) impactAnswer {
 	}
 	return losesNot
 }
-
-// isAbout reports whether the answer about a volume is of interest.
-func (q *impactQuestion) isAbout(v impactVolume) bool {
-	switch {
-	case q.claim != "":
-		return v.Volume == q.claim && q.pods[v.Pod.UID]
-	case q.driver != nil:
-		return v.Loses != losesNot
-	}
-	return v.Loses != losesNot || v.UnmountRefusal != ""
-}

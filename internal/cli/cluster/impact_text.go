@@ -35,21 +35,23 @@ var wayBackTexts = map[fault.Return]string{
 }
 
 func (v impactView) text() string {
-	text := v.verdictText() + v.gapsText()
-	if len(v.report.Volumes) == 0 {
-		return v.screen.Text(text)
+	text, gaps := v.verdictText(), v.report.Unknown
+	for _, gap := range gaps[:min(len(gaps), maxImpactGaps)] {
+		text += v.screen.Marked("", "!", terminal.Yellow, "node "+gap.Node+": "+gap.Why)
 	}
-	return v.screen.Text(text + "\n" + v.fittedTable(terminal.ScreenLines-strings.Count(text, "\n")-1))
-}
-
-// fittedTable has as many rows as fit some lines: a row may have a reason below it.
-func (v impactView) fittedTable(lines int) (text string) {
-	for rows := min(len(v.report.Volumes), maxImpactRows); rows > 0; rows-- {
-		if text = v.tableText(rows); strings.Count(text, "\n") <= lines {
+	if more := len(gaps) - maxImpactGaps; more > 0 {
+		text += fmt.Sprintf("  and %d more: -o json\n", more)
+	}
+	lines, table := terminal.ScreenLines-strings.Count(text, "\n")-1, ""
+	for rows := min(len(v.report.Volumes), maxImpactRows); rows > 0; rows-- { // as many as fit: a row may have a reason below it
+		if table = v.tableText(rows); strings.Count(table, "\n") <= lines {
 			break
 		}
 	}
-	return text
+	if table != "" {
+		text += "\n" + table
+	}
+	return v.screen.Text(text)
 }
 
 // count counts the volumes of which something holds, and their pods and nodes.
@@ -97,18 +99,6 @@ func (v impactView) verdictText() (text string) {
 		line("!", terminal.Yellow, "No pod is known to lose a volume when %s, but kubediag could not look at everything.", v.question.event)
 	case text == "":
 		line("✓", terminal.Green, "No pod loses a volume when %s: %s answered.", v.question.event, verb.Plural(len(v.report.Nodes), "node has", "nodes have"))
-	}
-	return text
-}
-
-// gapsText names the parts that were not looked at.
-func (v impactView) gapsText() (text string) {
-	gaps := v.report.Unknown
-	for _, gap := range gaps[:min(len(gaps), maxImpactGaps)] {
-		text += v.screen.Marked("", "!", terminal.Yellow, "node "+gap.Node+": "+gap.Why)
-	}
-	if more := len(gaps) - maxImpactGaps; more > 0 {
-		text += fmt.Sprintf("  and %d more: -o json\n", more)
 	}
 	return text
 }

@@ -32,7 +32,8 @@ type progressPrinter struct {
 	said       map[string]bool
 	startTime  time.Time
 	hasStarted atomic.Bool // something has happened
-	// conclusion is how the Diagnosis has ended, in one sentence. A reason in it is not said before.
+	// conclusion is how the Diagnosis has ended, as its last line says, or the error if it was refused. Empty: it has not ended. A reason in
+	// it is not said before.
 	conclusion string
 	// askEvents reads the Events of the pod when no fault was found; nil: the last line does not depend on them. hints are lines to
 	// type about an Event.
@@ -67,7 +68,13 @@ func (w *progressPrinter) isNew(key string) bool {
 func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	var text strings.Builder
 	text.WriteString(w.conditionText(diagnosis))
-	w.conclusion = conclusionOf(diagnosis)
+	w.conclusion = ""
+	if diagnosis.Ended() {
+		w.conclusion = diagnosis.Status.Summary
+		if c := refusal(diagnosis); c != nil {
+			w.conclusion = c.Message
+		}
+	}
 	for i := range diagnosis.Status.Operations {
 		text.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
 	}
@@ -148,17 +155,6 @@ func (w *progressPrinter) reason(message string) string {
 		return ""
 	}
 	return ": " + message
-}
-
-// conclusionOf is how a Diagnosis has ended: in its last line, or in the error if it was refused. Empty: it has not ended.
-func conclusionOf(d *v1.Diagnosis) string {
-	if !d.Ended() {
-		return ""
-	}
-	if c := refusal(d); c != nil {
-		return c.Message
-	}
-	return d.Status.Summary
 }
 
 // refusal is the condition of a Diagnosis whose repair was refused; nil if it was not.

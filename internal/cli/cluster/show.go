@@ -173,7 +173,10 @@ func (s *subject) text() string {
 		}
 	}
 	if d := s.diagnosis; d != nil {
-		text += s.diagnosisText(d)
+		story := newStory(s.screen, d)
+		story.verbose = s.verbose
+		text += story.headline(fmt.Sprintf("Diagnosis %s/%s of %s, %s ago by %s: %s", d.Namespace, d.Name, d.Spec.Target(),
+			formatAge(d.CreationTimestamp, s.now), cmp.Or(d.Labels[v1.LabelOrigin], "person"), stateOf(d).text())) + story.newsText(d)
 		hints = append(hints, terminal.Hint{Line: s.api.commandLine("report", d.Name, "-n", d.Namespace), Purpose: "all of the Diagnosis, for a ticket"})
 	}
 	if text == "" {
@@ -211,12 +214,4 @@ func (s *subject) faultText(f *v1.MountFault) string {
 		p.Line(2, "by hand, as root on the node:")
 	}
 	return s.screen.Marked("", "✗", verb.Colours[impact], of.Code+" "+faultSubject(f)) + p.String() + s.screen.Hints(hints, nil)
-}
-
-// diagnosisText is a Diagnosis as far as it has come.
-func (s *subject) diagnosisText(d *v1.Diagnosis) string {
-	story := newStory(s.screen, d)
-	story.verbose = s.verbose
-	return story.headline(fmt.Sprintf("Diagnosis %s/%s of %s, %s ago by %s: %s", d.Namespace, d.Name, d.Spec.Target(),
-		formatAge(d.CreationTimestamp, s.now), cmp.Or(d.Labels[v1.LabelOrigin], "person"), stateOf(d).text())) + story.newsText(d)
 }

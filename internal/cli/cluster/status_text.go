@@ -40,8 +40,50 @@ type statusView struct {
 	report *statusReport
 }
 
+// text is the verdict with the nodes that are not watched, a row for each cause, the plans that wait, the policies and the repairs.
 func (v statusView) text() string {
-	return v.screen.Text(v.faultsText() + "\n" + v.approvalsText() + "\n" + v.policiesText() + "\n" + v.repairsText())
+	rows, waiting, policies, repairs := v.report.rows, v.report.Waiting, v.report.Policies, v.report.Repairs
+	mark, colour, verdict := v.verdict()
+	text := v.screen.Marked("", mark, colour, verdict) + v.problemsText()
+	if len(rows) > 0 {
+		args := []string{"faults", "-A"}
+		if v.report.Namespace != "" {
+			args[1] = "--namespace=" + v.report.Namespace
+		}
+		text += "\n" + v.tableText(rows[:min(len(rows), maxCauses)]) + v.restText(len(rows)-maxCauses, args...)
+	}
+	text += "\n" + v.title(v.waitingPart())
+	var approvals []terminal.Hint
+	for _, w := range waiting[:min(len(waiting), maxWaiting)] {
+		approvals = append(approvals, terminal.Hint{Line: w.Command, Purpose: v.waitingText(w)})
+	}
+	text += v.screen.Hints(approvals, nil) + v.restText(len(waiting)-maxWaiting, "get", "-A") + "\n" + v.title(v.policiesPart())
+	for _, p := range policies[:min(len(policies), maxPolicies)] {
+		state, mark, colour := policyTexts[p.Mode], "-", terminal.Dim
+		if len(p.Holds) > 0 {
+			state, mark, colour = printable.Clip(strings.Join(p.Holds, "; "), maxHoldBytes), "!", terminal.Yellow
+		}
+		text += v.screen.Marked("  ", mark, colour, fmt.Sprintf("%s, mode %s: %s", v.screen.Cut(p.Name, 40), p.Mode, state))
+	}
+	if more := len(policies) - maxPolicies; more > 0 {
+		text += fmt.Sprintf("  and %d more: kubectl%s\n", more, strings.TrimPrefix(v.api.commandLine("get", "rp"), Name))
+	}
+	text += "\n" + v.title(v.repairsPart())
+	if len(repairs) > 0 {
+		table := render.Table{Rows: []render.Row{{Cells: []string{"FAULT", "REPAIRED", "FAILED", "LAST", "BY", "WORKLOAD"}}}, Painted: 2, Subject: 5}
+		for _, one := range repairs[:min(len(repairs), maxRepairs)] {
+			row := render.Row{Cells: []string{
+				printable.Quoted(one.Code), strconv.Itoa(one.Repaired), strconv.Itoa(one.Failed), formatAge(metav1.NewTime(one.Last), v.now),
+				printable.Quoted(one.Origin), printable.Quoted(one.Subject),
+			}}
+			if one.Failed > 0 {
+				row.Colour = terminal.Red
+			}
+			table.Rows = append(table.Rows, row)
+		}
+		text += table.Text(v.screen) + v.restText(len(repairs)-maxRepairs, "get", "-A")
+	}
+	return v.screen.Text(text)
 }
 
 // verdict is one sentence about the faults, with its mark.
@@ -65,21 +107,6 @@ func (v statusView) verdict() (mark string, colour terminal.Colour, verdict stri
 		mark, colour = "!", terminal.Yellow
 	}
 	return mark, colour, verdict
-}
-
-// faultsText is the verdict, the nodes that are not watched, and a row for each cause.
-func (v statusView) faultsText() string {
-	r := v.report
-	mark, colour, verdict := v.verdict()
-	text := v.screen.Marked("", mark, colour, verdict) + v.problemsText()
-	if len(r.rows) == 0 {
-		return text
-	}
-	args := []string{"faults", "-A"}
-	if r.Namespace != "" {
-		args[1] = "--namespace=" + r.Namespace
-	}
-	return text + "\n" + v.tableText(r.rows[:min(len(r.rows), maxCauses)]) + v.restText(len(r.rows)-maxCauses, args...)
 }
 
 // restText is the line below a list that says how to see the rest of it.
@@ -134,49 +161,4 @@ func (v statusView) repairsPart() statusPart {
 // waitingText names the target of a plan that waits, and since when it does.
 func (v statusView) waitingText(w statusWaiting) string {
 	return w.Target + ", for " + formatAge(metav1.NewTime(w.Since), v.now)
-}
-
-func (v statusView) approvalsText() string {
-	all := v.report.Waiting
-	var hints []terminal.Hint
-	for _, w := range all[:min(len(all), maxWaiting)] {
-		hints = append(hints, terminal.Hint{Line: w.Command, Purpose: v.waitingText(w)})
-	}
-	return v.title(v.waitingPart()) + v.screen.Hints(hints, nil) + v.restText(len(all)-maxWaiting, "get", "-A")
-}
-
-func (v statusView) policiesText() string {
-	all := v.report.Policies
-	text := v.title(v.policiesPart())
-	for _, p := range all[:min(len(all), maxPolicies)] {
-		state, mark, colour := policyTexts[p.Mode], "-", terminal.Dim
-		if len(p.Holds) > 0 {
-			state, mark, colour = printable.Clip(strings.Join(p.Holds, "; "), maxHoldBytes), "!", terminal.Yellow
-		}
-		text += v.screen.Marked("  ", mark, colour, fmt.Sprintf("%s, mode %s: %s", v.screen.Cut(p.Name, 40), p.Mode, state))
-	}
-	if more := len(all) - maxPolicies; more > 0 {
-		text += fmt.Sprintf("  and %d more: kubectl%s\n", more, strings.TrimPrefix(v.api.commandLine("get", "rp"), Name))
-	}
-	return text
-}
-
-func (v statusView) repairsText() string {
-	all := v.report.Repairs
-	text := v.title(v.repairsPart())
-	if len(all) == 0 {
-		return text
-	}
-	table := render.Table{Rows: []render.Row{{Cells: []string{"FAULT", "REPAIRED", "FAILED", "LAST", "BY", "WORKLOAD"}}}, Painted: 2, Subject: 5}
-	for _, one := range all[:min(len(all), maxRepairs)] {
-		row := render.Row{Cells: []string{
-			printable.Quoted(one.Code), strconv.Itoa(one.Repaired), strconv.Itoa(one.Failed), formatAge(metav1.NewTime(one.Last), v.now),
-			printable.Quoted(one.Origin), printable.Quoted(one.Subject),
-		}}
-		if one.Failed > 0 {
-			row.Colour = terminal.Red
-		}
-		table.Rows = append(table.Rows, row)
-	}
-	return text + table.Text(v.screen) + v.restText(len(all)-maxRepairs, "get", "-A")
 }

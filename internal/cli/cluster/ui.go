@@ -184,7 +184,14 @@ func (s *pageServer) routes() http.Handler {
 		"POST /plan/{namespace}/{name}": s.planPod, "POST /repair/{namespace}/{name}": s.withDiagnosis(s.repair),
 		"POST /approve/{namespace}/{name}": s.withDiagnosis(s.approve), "POST /refuse/{namespace}/{name}": s.withDiagnosis(s.refuse),
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.act(w, r, act) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { // changes something by the right of the user, and shows the Diagnosis
+			d, err := act(r)
+			if err != nil {
+				s.makePage(r, func(*http.Request) (ui.Page, error) { return ui.Page{}, err }).write(w)
+				return
+			}
+			http.Redirect(w, r, path.Join("/diagnosis", d.Namespace, d.Name), http.StatusSeeOther)
+		})
 	}
 	mux.HandleFunc("GET /events", s.serveEvents)
 	for name, kind := range map[string]string{"style.css": "text/css", "live.js": "text/javascript"} {
@@ -199,18 +206,6 @@ func (s *pageServer) routes() http.Handler {
 		})
 	}
 	return mux
-}
-
-// menu leads to the pages that have no name in their address.
-func (s *pageServer) menu(current string) (menu []ui.MenuItem) {
-	for _, item := range []ui.MenuItem{
-		{Link: "/", Text: "Now"}, {Link: "/nodes", Text: "Nodes"}, {Link: "/approve", Text: "To approve"}, {Link: "/policies", Text: "Policies"},
-		{Link: "/triggers", Text: "Triggers"},
-	} {
-		item.Text, item.Current = s.options.status.language.Word(item.Text), item.Link == current
-		menu = append(menu, item)
-	}
-	return menu
 }
 
 // sharedPage is a page that is being made. Browsers that ask for it at the same time wait for one page, begun after the last of them asked.
@@ -281,8 +276,14 @@ func (s *pageServer) makePage(r *http.Request, page func(*http.Request) (ui.Page
 		}
 		p = ui.Page{Title: "kubediag", Made: time.Now(), State: ui.Warn, Verdict: err.Error()}
 	}
-	p.Version = version
-	p.Language, p.Token, p.Menu = s.options.status.language, s.form, s.menu(r.URL.Path)
+	p.Version, p.Language, p.Token = version, s.options.status.language, s.form
+	for _, item := range []ui.MenuItem{ // the pages that have no name in their address
+		{Link: "/", Text: "Now"}, {Link: "/nodes", Text: "Nodes"}, {Link: "/approve", Text: "To approve"}, {Link: "/policies", Text: "Policies"},
+		{Link: "/triggers", Text: "Triggers"},
+	} {
+		item.Text, item.Current = p.Language.Word(item.Text), item.Link == r.URL.Path
+		p.Menu = append(p.Menu, item)
+	}
 	var b bytes.Buffer
 	if err := ui.Write(&b, p); err != nil {
 		return madePage{http.StatusInternalServerError, []byte(err.Error())}
@@ -298,16 +299,6 @@ func (m madePage) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(m.status)
 	_, _ = w.Write(m.body) // the browser has gone
-}
-
-// act changes something by the right of the user, and shows the Diagnosis.
-func (s *pageServer) act(w http.ResponseWriter, r *http.Request, do func(*http.Request) (*v1.Diagnosis, error)) {
-	d, err := do(r)
-	if err != nil {
-		s.makePage(r, func(*http.Request) (ui.Page, error) { return ui.Page{}, err }).write(w)
-		return
-	}
-	http.Redirect(w, r, path.Join("/diagnosis", d.Namespace, d.Name), http.StatusSeeOther)
 }
 
 // reported is the number of changes that were reported, and is closed by the next one.

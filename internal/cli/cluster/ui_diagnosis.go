@@ -28,7 +28,13 @@ func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	language := s.options.status.language
-	p := ui.Page{Title: "Diagnosis " + d.Namespace + "/" + d.Name, Made: time.Now(), State: stateOfDiagnosis(d), Verdict: verdictOfDiagnosis(d)}
+	p := ui.Page{Title: "Diagnosis " + d.Namespace + "/" + d.Name, Made: time.Now(), State: ui.Warn, Verdict: verdictOfDiagnosis(d)}
+	switch {
+	case d.Status.Phase == v1.DiagnosisFailed:
+		p.State = ui.Bad
+	case d.Ended():
+		p.State = ui.Good
+	}
 	if d.Status.Plan != nil {
 		p.Sections = append(p.Sections, s.planSection(d))
 	}
@@ -42,7 +48,14 @@ func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
 	for _, o := range d.Status.Operations {
 		line.Table.Rows = append(line.Table.Rows, operationRow(o))
 		for _, a := range o.Actions {
-			line.Table.Rows = append(line.Table.Rows, actionRows(a)...)
+			row := ui.Row{Cells: []string{a.Kind + " " + a.Target, "", "", string(a.Phase)}, Below: a.Message}
+			if a.Phase == v1.ActionFailed {
+				row.State = ui.Bad
+			}
+			line.Table.Rows = append(line.Table.Rows, row)
+			for _, c := range a.Calls {
+				line.Table.Rows = append(line.Table.Rows, ui.Row{Cells: []string{c.Name + " " + c.Arguments, "", "", c.Result}})
+			}
 		}
 	}
 	if more := len(line.Table.Rows) - maxPageRows; more > 0 {
@@ -51,16 +64,6 @@ func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
 	}
 	p.Sections = append(p.Sections, line)
 	return p, nil
-}
-
-func stateOfDiagnosis(d *v1.Diagnosis) ui.State {
-	switch {
-	case d.Status.Phase == v1.DiagnosisFailed:
-		return ui.Bad
-	case d.Ended():
-		return ui.Good
-	}
-	return ui.Warn
 }
 
 func verdictOfDiagnosis(d *v1.Diagnosis) string {
@@ -193,19 +196,6 @@ func operationRow(o v1.OperationRun) ui.Row {
 	return row
 }
 
-// actionRows are an action and its calls.
-func actionRows(a v1.Action) []ui.Row {
-	row := ui.Row{Cells: []string{a.Kind + " " + a.Target, "", "", string(a.Phase)}, Below: a.Message}
-	if a.Phase == v1.ActionFailed {
-		row.State = ui.Bad
-	}
-	rows := []ui.Row{row}
-	for _, c := range a.Calls {
-		rows = append(rows, ui.Row{Cells: []string{c.Name + " " + c.Arguments, "", "", c.Result}})
-	}
-	return rows
-}
-
 // mountRows are the mounts that a Diagnosis changes, as they were and as they are.
 func mountRows(d *v1.Diagnosis) (rows []ui.Row) {
 	for _, o := range d.Status.Operations {
@@ -213,7 +203,15 @@ func mountRows(d *v1.Diagnosis) (rows []ui.Row) {
 			if a.Mount == nil || len(rows) == maxPageRows {
 				continue
 			}
-			row := ui.Row{Cells: []string{a.Kind + " " + a.Target, mountText(a.Mount), "as before: " + string(a.Phase)}}
+			m := a.Mount // as mountinfo has it
+			before := strings.TrimSpace(m.FSType + " " + m.Device)
+			if m.Root != "" {
+				before += ", root " + m.Root
+			}
+			if m.MountInfoID != 0 {
+				before += fmt.Sprintf(", mount %d of mount namespace %d", m.MountInfoID, m.Namespace)
+			}
+			row := ui.Row{Cells: []string{a.Kind + " " + a.Target, strings.TrimPrefix(before, ", "), "as before: " + string(a.Phase)}}
 			switch a.Phase {
 			case v1.ActionDone:
 				row.State, row.Cells[2] = ui.Good, cmp.Or(a.Message, "done")+provenText(d, a.Fault)
@@ -245,16 +243,4 @@ func provenText(d *v1.Diagnosis, code string) string {
 		return "; " + code + ": proven healed by another look"
 	}
 	return fmt.Sprintf("; %s: %d of %d proven healed", code, healed, same)
-}
-
-// mountText describes a mount as mountinfo has it.
-func mountText(m *v1.Mount) string {
-	text := strings.TrimSpace(m.FSType + " " + m.Device)
-	if m.Root != "" {
-		text += ", root " + m.Root
-	}
-	if m.MountInfoID != 0 {
-		text += fmt.Sprintf(", mount %d of mount namespace %d", m.MountInfoID, m.Namespace)
-	}
-	return strings.TrimPrefix(text, ", ")
 }

@@ -162,9 +162,14 @@ func linkRows(pods []corev1.Pod, found []*v1.MountFault, right string) (rows []u
 			if right != "no fault known" {
 				row.State = ""
 			}
-			if f := faultOfVolume(p, v, found); f != nil {
-				impact := fault.Impact(f.Status.Impact)
-				row.State, row.Cells[4], row.Below = ui.StateOf(verb.Colours[impact]), f.Status.Code+": "+verb.Hurts[impact], f.Status.Summary
+			claim := claimOf(p, v)
+			if worst := slices.IndexFunc(found, func(f *v1.MountFault) bool {
+				of := f.Status
+				return of.Pod != nil && of.Pod.Namespace == p.Namespace && of.Pod.Name == p.Name && (of.Volume == v.Name || claim != "" && of.Claim == claim)
+			}); worst >= 0 {
+				of := found[worst].Status
+				impact := fault.Impact(of.Impact)
+				row.State, row.Cells[4], row.Below = ui.StateOf(verb.Colours[impact]), of.Code+": "+verb.Hurts[impact], of.Summary
 			}
 			rows = append(rows, row)
 		}
@@ -172,18 +177,6 @@ func linkRows(pods []corev1.Pod, found []*v1.MountFault, right string) (rows []u
 	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
 	slices.SortStableFunc(rows, func(a, b ui.Row) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Cells[0], b.Cells[0])) })
 	return rows
-}
-
-// faultOfVolume is the worst fault of a volume of a pod; nil if none is known.
-func faultOfVolume(p *corev1.Pod, v corev1.Volume, found []*v1.MountFault) *v1.MountFault {
-	claim := claimOf(p, v)
-	for _, f := range found {
-		of := f.Status
-		if of.Pod != nil && of.Pod.Namespace == p.Namespace && of.Pod.Name == p.Name && (of.Volume == v.Name || claim != "" && of.Claim == claim) {
-			return f
-		}
-	}
-	return nil
 }
 
 // volumeSource names the source of a volume in a few words.

@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"path"
@@ -24,7 +23,13 @@ import (
 
 // nowPage answers the six questions. If the API server is away, it has the last answers and their age.
 func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
-	report, err := s.readNow(r.Context())
+	report, err := s.options.status.readStatus(r.Context(), s.state, s.namespace, time.Now())
+	s.mu.Lock()
+	if err == nil {
+		s.last = report
+	}
+	report = s.last
+	s.mu.Unlock()
 	if report == nil {
 		return ui.Page{}, err
 	}
@@ -34,17 +39,6 @@ func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
 		p.Notes = append([]string{fmt.Sprintf("%v. This is how it was %s ago.", err, time.Since(report.Time).Round(time.Second))}, p.Notes...)
 	}
 	return p, nil
-}
-
-// readNow reads the state of the cluster. If that fails, the report of the last successful reading comes with the error.
-func (s *pageServer) readNow(ctx context.Context) (*statusReport, error) {
-	report, err := s.options.status.readStatus(ctx, s.state, s.namespace, time.Now())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil {
-		s.last = report
-	}
-	return s.last, err
 }
 
 // keyOfPage is the object that the address of a page names.
@@ -111,8 +105,10 @@ func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 		Code: fault.Code(st.Code), Container: st.Container, Volume: st.Volume, Holder: st.Holder, Mount: fault.Mount{Device: st.Device},
 		Details: fault.Details{Driver: st.Driver, Device: st.Device},
 	}
+	podLink := "" // to its page
 	if st.Pod != nil {
 		of.Pod = fault.Pod{Namespace: st.Pod.Namespace, Name: st.Pod.Name}
+		podLink = path.Join("/pod", st.Pod.Namespace, st.Pod.Name)
 	}
 	section := ui.Section{
 		ID: "fault-" + strconv.Itoa(number), Heading: fmt.Sprintf("%d. %s: %s", number, st.Code, language.Title(entry)), Chain: ui.Chain(of),
@@ -120,7 +116,7 @@ func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 	}
 	for _, fact := range []ui.Fact{
 		{Name: "what is wrong", Value: st.Summary}, {Name: "since", Value: formatAge(st.Since, time.Now())}, {Name: "hurts", Value: language.Word(verb.Hurts[fault.Impact(st.Impact)])},
-		{Name: "pod", Value: faultSubject(f), Link: podLink(st.Pod)}, {Name: "workload", Value: workloadName(f)}, {Name: "container", Value: st.Container}, {Name: "volume", Value: st.Volume},
+		{Name: "pod", Value: faultSubject(f), Link: podLink}, {Name: "workload", Value: workloadName(f)}, {Name: "container", Value: st.Container}, {Name: "volume", Value: st.Volume},
 		{Name: "node", Value: st.Node, Link: path.Join("/node", st.Node)}, {Name: "driver", Value: st.Driver}, {Name: "holder", Value: st.Holder}, {Name: "heal", Value: language.Word(healText(f))},
 		{Name: "plan", Value: st.Plan}, {Name: "Diagnosis", Value: st.Diagnosis, Link: path.Join("/diagnosis", st.Diagnosis)}, {Name: "repair", Value: language.Repair(entry)},
 		{Name: "prevention", Value: language.Prevention(of.Code)},
@@ -139,14 +135,6 @@ func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
 		section.Commands = append(section.Commands, fault.Command{Purpose: "on node " + st.Node + ": " + c.Purpose, Line: c.Line})
 	}
 	return section
-}
-
-// podLink leads to the page of a pod; empty if there is none.
-func podLink(p *v1.FaultPod) string {
-	if p == nil {
-		return ""
-	}
-	return path.Join("/pod", p.Namespace, p.Name)
 }
 
 func (s *pageServer) readDiagnosis(r *http.Request) (*v1.Diagnosis, error) {

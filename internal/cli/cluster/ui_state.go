@@ -62,16 +62,6 @@ func (l *followedList[O]) locked(do func()) {
 	do()
 }
 
-// items are the objects. It reports false if they are not all known. It waits for the first answer of the API server.
-func (l *followedList[O]) items(ctx context.Context) (all []O, complete bool) {
-	select {
-	case <-ctx.Done():
-	case <-l.answered:
-	}
-	l.locked(func() { all, complete = slices.Collect(maps.Values(l.byUID)), l.complete })
-	return all, complete
-}
-
 // followedState are the faults and Diagnoses that the pages show. It asks the API server for those that cannot be followed.
 type followedState struct {
 	listSource
@@ -106,13 +96,21 @@ func (s *followedState) listDiagnoses(ctx context.Context, namespace string) ([]
 	return itemsOrAsk(ctx, namespace, s.diagnosisLists, s.listSource.listDiagnoses)
 }
 
-// itemsOrAsk are the objects of a namespace from a list that is followed, or from the API server if there is none.
+// itemsOrAsk are the objects of a namespace from a list that is followed, after the first answer of the API server, or from the API server if
+// there is no such list or it does not have all.
 func itemsOrAsk[O ctrlclient.Object](ctx context.Context, namespace string, lists []*followedList[O], ask func(context.Context, string) ([]O, error)) ([]O, error) {
 	for _, l := range lists {
 		if l.namespace != namespace {
 			continue
 		}
-		if all, complete := l.items(ctx); complete {
+		select {
+		case <-ctx.Done():
+		case <-l.answered:
+		}
+		var all []O
+		complete := false
+		l.locked(func() { all, complete = slices.Collect(maps.Values(l.byUID)), l.complete })
+		if complete {
 			return all, nil
 		}
 	}
