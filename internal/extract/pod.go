@@ -44,17 +44,34 @@ func Pod(pod *corev1.Pod) *corev1.Pod {
 			most = maxLeavingBytes
 		}
 	}
-	if bytes > most {
-		return identityOf(kept)
+	if bytes <= most {
+		return kept
 	}
-	return kept
+	// The name, the owner and the phase.
+	part := &corev1.Pod{
+		TypeMeta: kept.TypeMeta, ObjectMeta: *kept.ObjectMeta.DeepCopy(),
+		Spec:   corev1.PodSpec{NodeName: kept.Spec.NodeName, RestartPolicy: kept.Spec.RestartPolicy},
+		Status: corev1.PodStatus{Phase: kept.Status.Phase, StartTime: kept.Status.StartTime},
+	}
+	part.Labels, part.Finalizers = nil, nil
+	if weigh(part) > maxEndedBytes { // such as a thousand owners
+		part.OwnerReferences = nil
+	}
+	metav1.SetMetaDataAnnotation(&part.ObjectMeta, annotationLarge, "true")
+	return part
 }
 
 // Whole is Pod without a bound: bytes is the memory that the part takes. The caller bounds it.
 func Whole(pod *corev1.Pod) (part *corev1.Pod, bytes int) {
 	s := &pod.Status
 	kept := &corev1.Pod{
-		TypeMeta: pod.TypeMeta, ObjectMeta: metadataOf(pod),
+		TypeMeta: pod.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
+			Labels:                     pod.Labels, OwnerReferences: pod.OwnerReferences, Finalizers: pod.Finalizers,
+		},
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy, Volumes: volumesOf(pod.Spec.Volumes),
 		},
@@ -64,6 +81,11 @@ func Whole(pod *corev1.Pod) (part *corev1.Pod, bytes int) {
 			ContainerStatuses:          containerStatuses(s.ContainerStatuses),
 			EphemeralContainerStatuses: containerStatuses(s.EphemeralContainerStatuses),
 		},
+	}
+	for _, key := range annotations {
+		if value, ok := pod.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, key, value[:min(len(value), maxAnnotationBytes)])
+		}
 	}
 	for _, c := range pod.Spec.InitContainers {
 		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container(containerOf(pod, corev1.EphemeralContainerCommon(c))))
@@ -79,43 +101,12 @@ func Whole(pod *corev1.Pod) (part *corev1.Pod, bytes int) {
 	return kept, weigh(kept)
 }
 
-// identityOf returns the name, the owner and the phase of a pod.
-func identityOf(pod *corev1.Pod) *corev1.Pod {
-	kept := &corev1.Pod{
-		TypeMeta: pod.TypeMeta,
-		Spec:     corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy},
-		Status:   corev1.PodStatus{Phase: pod.Status.Phase, StartTime: pod.Status.StartTime},
-	}
-	kept.ObjectMeta = *pod.ObjectMeta.DeepCopy()
-	kept.Labels, kept.Finalizers = nil, nil
-	if weigh(kept) > maxEndedBytes { // such as a thousand owners
-		kept.OwnerReferences = nil
-	}
-	metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationLarge, "true")
-	return kept
-}
-
 // annotations are the keys that are kept: the owner's wish about repairs, and the UIDs by which the kubelet calls a static pod. A part
 // that is reduced once more stays marked.
 var annotations = []string{v1.AnnotationRecovery, corev1.MirrorPodAnnotationKey, "kubernetes.io/config.hash", annotationLarge}
 
 // maxAnnotationBytes bounds the value of an annotation: a UID, a hash or a word.
 const maxAnnotationBytes = 253
-
-func metadataOf(pod *corev1.Pod) metav1.ObjectMeta {
-	m := metav1.ObjectMeta{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
-		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-		DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
-		Labels:                     pod.Labels, OwnerReferences: pod.OwnerReferences, Finalizers: pod.Finalizers,
-	}
-	for _, key := range annotations {
-		if value, ok := pod.Annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&m, key, value[:min(len(value), maxAnnotationBytes)])
-		}
-	}
-	return m
-}
 
 // containerOf keeps of a container its name, its mounts and how it is restarted.
 func containerOf(pod *corev1.Pod, c corev1.EphemeralContainerCommon) corev1.EphemeralContainerCommon {

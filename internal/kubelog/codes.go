@@ -40,17 +40,6 @@ func codes(text string) (found []fault.Code) {
 	return slices.Compact(found)
 }
 
-// hints lists the remarks of a text that are no fault of the catalogue, in sentences.
-func hints(text string) (found []string) {
-	plain := simplify(text)
-	for _, r := range remarks {
-		if hasAny(plain, r.phrases) && !hasAny(plain, r.none) && r.like.matches(plain) {
-			found = append(found, r.hint)
-		}
-	}
-	return found
-}
-
 // simplify returns text in small letters, one space between words and one at either end, without quotes and backslashes.
 func simplify(text string) string {
 	text = strings.Map(func(r rune) rune {

@@ -39,7 +39,13 @@ type Found struct {
 // 64 KiB.
 func Mentions(text string) Found {
 	text = Decode(text[:min(len(text), maxText)])
-	f := Found{Codes: codes(text), Hints: hints(text)}
+	f := Found{Codes: codes(text)}
+	plain := simplify(text)
+	for _, r := range remarks {
+		if hasAny(plain, r.phrases) && !hasAny(plain, r.none) && r.like.matches(plain) {
+			f.Hints = append(f.Hints, r.hint)
+		}
+	}
 	for _, p := range paths(text) {
 		if strings.HasPrefix(p, "/dev/") && p != "/dev/" {
 			keep(&f.Devices, p)

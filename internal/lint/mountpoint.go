@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,9 @@ func (c *check) readOnlyMountPoints(mounting container) (all []Finding) {
 			continue
 		}
 		o := mounting.mounts[above]
-		if !o.ReadOnly || c.volumes[o.Name].EmptyDir == nil || c.writes(o.Name) {
+		writes := func(m corev1.VolumeMount) bool { return m.Name == o.Name && !m.ReadOnly }
+		if !o.ReadOnly || c.volumes[o.Name].EmptyDir == nil ||
+			slices.ContainsFunc(c.containers(), func(of container) bool { return slices.ContainsFunc(of.mounts, writes) }) {
 			continue
 		}
 		changed := map[string]any{"name": o.Name, "mountPath": o.MountPath, "readOnly": false}
@@ -46,18 +49,6 @@ func (c *check) readOnlyMountPoints(mounting container) (all []Finding) {
 		})
 	}
 	return all
-}
-
-// writes reports whether a container mounts the volume to write.
-func (c *check) writes(volume string) bool {
-	for _, of := range c.containers() {
-		for _, m := range of.mounts {
-			if m.Name == volume && !m.ReadOnly {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // singleFiles finds hostPaths of one file or socket. A program that replaces its file, or binds its socket again, puts another in its

@@ -129,7 +129,11 @@ func (d document) locate(err error) error {
 
 // document takes in one document. JSON may have several objects, one after the other.
 func (m *Manifests) document(d document) error {
-	at := place{lines: parseLines(d)}
+	at := place{lines: lines{}} // none if the document can be read as JSON alone
+	var node yaml.Node
+	if yaml.Unmarshal(d.Text, &node) == nil && len(node.Content) > 0 {
+		at.lines.walk(node.Content[0], "", d.Line-1)
+	}
 	if !bytes.HasPrefix(bytes.TrimSpace(d.Text), []byte("{")) {
 		text, err := sigsyaml.YAMLToJSON(d.Text)
 		if err == nil {
@@ -278,17 +282,6 @@ func (m *Manifests) workload(d document, text []byte, at place, kind string) err
 
 // lines are the lines of the fields of a document, by the way to each.
 type lines map[string]int
-
-// parseLines reads the lines of a document. It has none if the document can be read as JSON alone.
-func parseLines(d document) lines {
-	var node yaml.Node
-	if yaml.Unmarshal(d.Text, &node) != nil || len(node.Content) == 0 {
-		return nil
-	}
-	l := lines{}
-	l.walk(node.Content[0], "", d.Line-1)
-	return l
-}
 
 // walk notes a node and all below it. A node with an alias is noted at its own place alone.
 func (l lines) walk(node *yaml.Node, at string, offset int) {

@@ -25,7 +25,18 @@ func (c *check) mutableSubPaths(mounting container) []Finding {
 	groups := map[string][]int{}
 	var order []string
 	for i, m := range mounting.mounts {
-		if (m.SubPath == "" && m.SubPathExpr == "") || !c.mutable(c.volumes[m.Name]) {
+		if m.SubPath == "" && m.SubPathExpr == "" {
+			continue
+		}
+		v := c.volumes[m.Name]
+		mutable := v.Projected != nil || v.DownwardAPI != nil
+		switch {
+		case v.ConfigMap != nil:
+			mutable = c.changes(Content{"ConfigMap", c.namespace, v.ConfigMap.Name})
+		case v.Secret != nil:
+			mutable = c.changes(Content{"Secret", c.namespace, v.Secret.SecretName})
+		}
+		if !mutable {
 			continue
 		}
 		dir := path.Dir(path.Clean("/" + m.MountPath))
@@ -39,17 +50,6 @@ func (c *check) mutableSubPaths(mounting container) []Finding {
 		all = append(all, c.mutableSubPath(mounting, dir, groups[dir]))
 	}
 	return all
-}
-
-// mutable reports whether the kubelet replaces the content of a volume while it is in use.
-func (c *check) mutable(v corev1.Volume) bool {
-	switch {
-	case v.ConfigMap != nil:
-		return c.changes(Content{"ConfigMap", c.namespace, v.ConfigMap.Name})
-	case v.Secret != nil:
-		return c.changes(Content{"Secret", c.namespace, v.Secret.SecretName})
-	}
-	return v.Projected != nil || v.DownwardAPI != nil
 }
 
 // changes reports whether a ConfigMap or Secret may change.

@@ -48,8 +48,9 @@ func Why(pod *corev1.Pod, only string) []Reason {
 		}
 	}
 	var all []Reason
-	if pod.Status.Reason != "" {
-		all = append(all, Reason{By: kubelet, Reason: pod.Status.Reason, Message: pod.Status.Message, Other: ofPod(pod.Status.Reason) == before})
+	if reason := pod.Status.Reason; reason != "" {
+		other := podReasons[reason] == before || strings.HasPrefix(reason, outOf)
+		all = append(all, Reason{By: kubelet, Reason: reason, Message: pod.Status.Message, Other: other})
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if r, ok := ofContainer(s); ok && (only == "" || only == s.Name) {

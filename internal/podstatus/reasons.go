@@ -94,14 +94,6 @@ var podReasons = map[string]moment{
 // outOf begins the reasons of pods that a kubelet has no resources for.
 const outOf = "OutOf"
 
-// ofPod returns when a kubelet gives the reason of a whole pod.
-func ofPod(reason string) moment {
-	if strings.HasPrefix(reason, outOf) {
-		return before
-	}
-	return podReasons[reason]
-}
-
 // configMessages are the messages with CreateContainerConfigError that are about the environment, the image or the user of
 // the container. Any other message, also an unknown one, may be about a mount.
 var configMessages = []*regexp.Regexp{

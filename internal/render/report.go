@@ -42,9 +42,7 @@ func Report(diagnosis *v1.Diagnosis) string {
 	p.addFindings(diagnosis)
 	p.addPlan(diagnosis)
 	p.addOperations(diagnosis)
-	p.addCalls(diagnosis)
 	p.addResults(diagnosis)
-	p.addArtifacts(diagnosis)
 	return p.String()
 }
 
@@ -54,6 +52,13 @@ func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
 	if status.Summary != "" {
 		p.printf("**%s**: %s\n\n", cmp.Or(string(status.Outcome), "No outcome yet"), escapeProse(status.Summary))
 	}
+	decision, approval := "", "" // of the policy that allowed a repair without a request, and of a person
+	if by := status.Decision; by != nil {
+		decision = strings.TrimSuffix(by.Mode+": "+by.Reason, ": ")
+	}
+	if by := status.Approval; by != nil && by.ApproveTime != nil {
+		approval = fmt.Sprintf("%s, %s, RecoveryApproval %s", cmp.Or(by.Approver, "a user who is not named"), formatTime(by.ApproveTime), by.Name)
+	}
 	p.tableHead("", "")
 	for _, line := range [][2]string{
 		{"target", diagnosis.Spec.Target()},
@@ -62,8 +67,8 @@ func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
 		{"plan that was agreed to", diagnosis.Spec.PlanHash},
 		{"origin", diagnosis.Labels[v1.LabelOrigin]},
 		{"policies", diagnosis.Annotations[v1.AnnotationPolicies]},
-		{"allowed by", decisionText(status.Decision)},
-		{"approved by", approvalText(status.Approval)},
+		{"allowed by", decision},
+		{"approved by", approval},
 		{"node", diagnosis.Spec.NodeName},
 		{"phase", string(status.Phase)},
 		{"outcome", string(status.Outcome)},
@@ -81,22 +86,6 @@ func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
 	for _, c := range status.Conditions {
 		p.tableRow(c.Type, escapeCode(string(c.Status)+", "+c.Reason+": "+c.Message))
 	}
-}
-
-// decisionText is the policy that allowed a repair without a request.
-func decisionText(by *v1.Decision) string {
-	if by == nil {
-		return ""
-	}
-	return strings.TrimSuffix(by.Mode+": "+by.Reason, ": ")
-}
-
-// approvalText says who approved the plan, when, and by which object.
-func approvalText(by *v1.ApprovalStatus) string {
-	if by == nil || by.ApproveTime == nil {
-		return ""
-	}
-	return fmt.Sprintf("%s, %s, RecoveryApproval %s", cmp.Or(by.Approver, "a user who is not named"), formatTime(by.ApproveTime), by.Name)
 }
 
 func (p *markdownPage) addFindings(d *v1.Diagnosis) {
@@ -146,6 +135,7 @@ func (p *markdownPage) addPlan(diagnosis *v1.Diagnosis) {
 	}
 }
 
+// addOperations are the operations, and the changing calls of all actions, in their order.
 func (p *markdownPage) addOperations(d *v1.Diagnosis) {
 	p.printf("\n## Operations\n\n")
 	p.tableHead("#", "operation", "phase", "attempts", "took", "message")
@@ -156,10 +146,6 @@ func (p *markdownPage) addOperations(d *v1.Diagnosis) {
 		}
 		p.tableRow(fmt.Sprint(o.ID), escapeCode(o.Operation), string(o.Phase), fmt.Sprint(o.Attempts), took, escapeCode(o.Message))
 	}
-}
-
-// addCalls are the changing calls of all actions, in their order.
-func (p *markdownPage) addCalls(d *v1.Diagnosis) {
 	begun := false
 	for _, o := range d.Status.Operations {
 		for i, a := range o.Actions {
@@ -175,12 +161,11 @@ func (p *markdownPage) addCalls(d *v1.Diagnosis) {
 	}
 }
 
-// addResults are the outputs of the operations, the proof of a repair among them.
+// addResults are the outputs of the operations, the proof of a repair among them, and the files that they have left.
 func (p *markdownPage) addResults(d *v1.Diagnosis) {
-	if len(d.Status.OperationResults) == 0 {
-		return
+	if len(d.Status.OperationResults) > 0 {
+		p.printf("\n## Results and proof\n")
 	}
-	p.printf("\n## Results and proof\n")
 	for _, key := range slices.Sorted(maps.Keys(d.Status.OperationResults)) {
 		text := d.Status.OperationResults[key]
 		rest := ""
@@ -192,6 +177,14 @@ func (p *markdownPage) addResults(d *v1.Diagnosis) {
 		p.addBlock(text)
 		p.printf("%s", rest)
 	}
+	if len(d.Status.Artifacts) > 0 {
+		p.printf("\n## Artifacts on the node\n\n")
+		p.tableHead("key", "bytes", "path", "SHA-256", "copied")
+	}
+	for _, a := range d.Status.Artifacts {
+		p.tableRow(escapeCode(a.Key), fmt.Sprint(a.SizeBytes), escapeCode(a.Path), escapeCode(a.SHA256),
+			map[bool]string{true: "yes", false: "no"}[len(a.Content) > 0])
+	}
 }
 
 // addBlock adds lines that Markdown changes nothing in.
@@ -201,18 +194,6 @@ func (p *markdownPage) addBlock(text string) {
 		fence += "`"
 	}
 	p.printf("\n%s\n%s\n%s\n", fence, printable.Text(strings.TrimSuffix(text, "\n")), fence)
-}
-
-func (p *markdownPage) addArtifacts(diagnosis *v1.Diagnosis) {
-	if len(diagnosis.Status.Artifacts) == 0 {
-		return
-	}
-	p.printf("\n## Artifacts on the node\n\n")
-	p.tableHead("key", "bytes", "path", "SHA-256", "copied")
-	for _, a := range diagnosis.Status.Artifacts {
-		p.tableRow(escapeCode(a.Key), fmt.Sprint(a.SizeBytes), escapeCode(a.Path), escapeCode(a.SHA256),
-			map[bool]string{true: "yes", false: "no"}[len(a.Content) > 0])
-	}
 }
 
 // escapeProse is a text that Markdown shows as it is.

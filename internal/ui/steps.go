@@ -62,7 +62,14 @@ type stepEdge struct {
 
 // drawSteps lays out a graph in rows: a step is below all that lead to it.
 func (l Language) drawSteps(steps []Step) stepDrawing {
-	row, used, place := rowsOf(steps), map[int]int{}, map[int32]stepBox{}
+	row, used, place := map[int32]int{}, map[int]int{}, map[int32]stepBox{}
+	for range steps { // at most as many rows as steps, as the graph has no cycle
+		for _, s := range steps {
+			for _, to := range s.To {
+				row[to] = max(row[to], row[s.ID]+1)
+			}
+		}
+	}
 	var d stepDrawing
 	for _, s := range steps {
 		b := stepBox{State: s.State, X: 1 + used[row[s.ID]]*(stepWidth+stepDistance), Y: 1 + row[s.ID]*(stepHeight+stepDistance), Right: stepWidth, Height: stepHeight}
@@ -91,19 +98,6 @@ func taken(e stepEdge) int {
 		return 1
 	}
 	return 0
-}
-
-// rowsOf puts each step one row below the lowest of those that lead to it. The graph has no cycle.
-func rowsOf(steps []Step) map[int32]int {
-	row := map[int32]int{}
-	for range steps { // at most as many rows as steps
-		for _, s := range steps {
-			for _, to := range s.To {
-				row[to] = max(row[to], row[s.ID]+1)
-			}
-		}
-	}
-	return row
 }
 
 // CanDraw reports whether a graph is small enough for a drawing.

@@ -64,19 +64,6 @@ func (c *child) kill() {
 	c.in.Close()
 }
 
-// playRole plays a role in this process until standard input ends.
-func playRole(role string, args []string) error {
-	begin := map[string]func([]string) error{roleDaemon: serveVolume, roleContainer: beContainer}[role]
-	if err := begin(args); err != nil {
-		return fmt.Errorf("play the %s: %w", role, err)
-	}
-	if _, err := os.Stdout.WriteString(readyLine); err != nil {
-		return err
-	}
-	_, err := io.Copy(io.Discard, os.Stdin)
-	return err
-}
-
 // serveVolume serves at args[0] a FUSE file system with one file, which says args[1].
 func serveVolume(args []string) error {
 	root := &fs.Inode{}

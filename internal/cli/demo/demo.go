@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,8 +58,15 @@ func NewCommand() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 			role := os.Getenv(roleVariable)
-			if role == roleDaemon || role == roleContainer {
-				return playRole(role, args)
+			if begin := map[string]func([]string) error{roleDaemon: serveVolume, roleContainer: beContainer}[role]; begin != nil {
+				if err := begin(args); err != nil {
+					return fmt.Errorf("play the %s: %w", role, err)
+				}
+				if _, err := os.Stdout.WriteString(readyLine); err != nil {
+					return err
+				}
+				_, err := io.Copy(io.Discard, os.Stdin) // until the demo ends
+				return err
 			}
 			if err := verb.NoArgs(cmd, args); err != nil {
 				return err
@@ -131,20 +137,16 @@ func demoInside(ctx context.Context, out io.Writer, output verb.Format) error {
 	if strings.Contains(os.Args[0], "/") {
 		program = fault.Quote(os.Args[0])
 	}
-	s.line(summaryOf(first, second))
+	summary := "Two mounts of pods broke; kubediag found out why, healed both, and proved it."
+	if first == nil || second == nil { // that act was not played
+		summary = "A mount of a pod broke; kubediag found out why, healed it, and proved it."
+	}
+	s.line(summary)
 	s.line("Real mounts, and nothing is left. Next: sudo " + program + " scan")
 	if output != verb.YAML {
 		return nil
 	}
 	return printDiagnoses(out, first, second)
-}
-
-// summaryOf says in one sentence how the demo went. An act that was not played has no Diagnosis.
-func summaryOf(acts ...*v1.Diagnosis) string {
-	if slices.Contains(acts, nil) {
-		return "A mount of a pod broke; kubediag found out why, healed it, and proved it."
-	}
-	return "Two mounts of pods broke; kubediag found out why, healed both, and proved it."
 }
 
 func printDiagnoses(out io.Writer, all ...*v1.Diagnosis) error {

@@ -82,7 +82,8 @@ func breakVolume(ctx context.Context, s *story, v *demoVolume) error {
 	if err := v.serve(ctx, oldModel); err != nil {
 		return err
 	}
-	if err := v.start(ctx); err != nil {
+	var err error
+	if v.container, err = startChild(ctx, roleContainer, v.point, v.staging, v.data); err != nil {
 		return err
 	}
 	content, err := v.read()

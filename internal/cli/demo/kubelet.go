@@ -49,7 +49,30 @@ type demoKubelet struct {
 
 // newDemoKubelet makes the directories and the first version of the volume below dir.
 func newDemoKubelet(dir, content string) (*demoKubelet, error) {
-	s := &demoKubelet{root: filepath.Join(dir, "kubelet"), pod: newDemoPod()}
+	s := &demoKubelet{root: filepath.Join(dir, "kubelet")}
+	// The pod of the walkthrough, as the API server would return it.
+	s.pod = &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: podName, UID: podUID, Labels: map[string]string{"app": "core2"}},
+		Spec: corev1.PodSpec{
+			NodeName: nodeName,
+			Containers: []corev1.Container{{
+				Name: containerName, Image: "debian:12", Command: []string{"sleep", "infinity"},
+				VolumeMounts: []corev1.VolumeMount{{Name: volumeName, MountPath: "/etc/logrotate.d/" + subPath, SubPath: subPath}},
+			}},
+			Volumes: []corev1.Volume{{Name: volumeName, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "nginx-logrotate"},
+				Items:                []corev1.KeyToPath{{Key: subPath, Path: subPath}},
+			}}}},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning,
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name: containerName, Image: "debian:12", ContainerID: "standin://" + containerName,
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}},
+			}},
+		},
+	}
 	s.point = filepath.Join(s.root, "pods", podUID, "volume-subpaths", volumeName, containerName, "0")
 	s.containerPath = filepath.Join(dir, "rootfs", "etc/logrotate.d", subPath)
 	for _, file := range []string{s.point, s.containerPath} {
@@ -143,17 +166,14 @@ func (k *demoKubelet) syncLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if k.startDue() {
+			k.mu.Lock()
+			due := !k.pod.Status.ContainerStatuses[0].Ready && time.Now().After(k.backoff)
+			k.mu.Unlock()
+			if due {
 				_ = k.startContainer() // a failure is in the pod's status
 			}
 		}
 	}
-}
-
-func (k *demoKubelet) startDue() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return !k.pod.Status.ContainerStatuses[0].Ready && time.Now().After(k.backoff)
 }
 
 // Pod is the one pod.
@@ -220,30 +240,4 @@ func (k *demoKubelet) recordFailure(err error) {
 func (k *demoKubelet) setState(state corev1.ContainerState, running bool) {
 	status := &k.pod.Status.ContainerStatuses[0]
 	status.State, status.Ready, status.Started = state, running, &running
-}
-
-// newDemoPod is the pod of the walkthrough as the API server would return it.
-func newDemoPod() *corev1.Pod {
-	return &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: podName, UID: podUID, Labels: map[string]string{"app": "core2"}},
-		Spec: corev1.PodSpec{
-			NodeName: nodeName,
-			Containers: []corev1.Container{{
-				Name: containerName, Image: "debian:12", Command: []string{"sleep", "infinity"},
-				VolumeMounts: []corev1.VolumeMount{{Name: volumeName, MountPath: "/etc/logrotate.d/" + subPath, SubPath: subPath}},
-			}},
-			Volumes: []corev1.Volume{{Name: volumeName, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: "nginx-logrotate"},
-				Items:                []corev1.KeyToPath{{Key: subPath, Path: subPath}},
-			}}}},
-		},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			ContainerStatuses: []corev1.ContainerStatus{{
-				Name: containerName, Image: "debian:12", ContainerID: "standin://" + containerName,
-				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}},
-			}},
-		},
-	}
 }

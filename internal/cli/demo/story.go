@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -69,7 +70,7 @@ func (s *story) printStep(m mark, format string, args ...any) {
 	if s.screen.ASCII {
 		sign = map[mark]string{good: "+", bad: "x", plain: " "}[m]
 	}
-	text := fmt.Sprintf("%d %s (%s)", s.number, s.clean(fmt.Sprintf(format, args...)), shortTime(took))
+	text := fmt.Sprintf("%d %s (%s)", s.number, s.clean(fmt.Sprintf(format, args...)), render.Duration(took))
 	fmt.Fprint(s.out, s.screen.Marked("", sign, colour, text))
 }
 
@@ -98,17 +99,6 @@ func firstClause(text string) string {
 		return text[:i]
 	}
 	return text
-}
-
-// shortTime is a time with two digits that matter.
-func shortTime(d time.Duration) string {
-	switch {
-	case d >= time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d >= 10*time.Millisecond:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	}
-	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
 // diagnosisRun is a Diagnosis that runs with the pipeline and the processors of the agent.
@@ -165,23 +155,17 @@ func (r *diagnosisRun) printPlan(d *v1.Diagnosis) {
 		}
 		r.planned = true
 		found := d.Status.Faults[0]
-		kinds, loss := summary(run.Actions)
-		r.story.printStep(plain, "Diagnosis finds %s, plans %s", found.Code, kinds)
-		r.story.below("%s; lost: %s", firstClause(found.Evidence[0]), loss)
-	}
-}
-
-// summary has the kinds of actions in order, and all that is lost by them.
-func summary(actions []v1.Action) (kinds, loss string) {
-	var do, lost []string
-	for _, a := range actions {
-		do = append(do, a.Kind)
-		if l := firstClause(a.Loss); l != nothing {
-			lost = append(lost, strings.TrimPrefix(l, nothing+" but "))
+		var kinds, lost []string
+		for _, a := range run.Actions {
+			kinds = append(kinds, a.Kind)
+			if l := firstClause(a.Loss); l != nothing {
+				lost = append(lost, strings.TrimPrefix(l, nothing+" but "))
+			}
 		}
+		if len(lost) == 0 {
+			lost = []string{nothing}
+		}
+		r.story.printStep(plain, "Diagnosis finds %s, plans %s", found.Code, strings.Join(kinds, ", "))
+		r.story.below("%s; lost: %s", firstClause(found.Evidence[0]), strings.Join(slices.Compact(lost), ", "))
 	}
-	if len(lost) == 0 {
-		lost = []string{nothing}
-	}
-	return strings.Join(do, ", "), strings.Join(slices.Compact(lost), ", ")
 }

@@ -47,7 +47,28 @@ type demoVolume struct {
 // newDemoVolume makes the directories below dir, and the kubelet's records.
 func newDemoVolume(dir string) (*demoVolume, error) {
 	v := &demoVolume{root: filepath.Join(dir, "kubelet"), data: filepath.Join(dir, "data")}
-	v.pod = newVolumePod(v.data)
+	// The pod as the API server would return it.
+	started := true
+	v.pod = &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: volumePodName, UID: volumePodUID},
+		Spec: corev1.PodSpec{
+			NodeName: nodeName,
+			Containers: []corev1.Container{{
+				Name: volumeContainer, Image: "debian:12", VolumeMounts: []corev1.VolumeMount{{Name: claimName, MountPath: v.data}},
+			}},
+			Volumes: []corev1.Volume{{Name: claimName, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName},
+			}}},
+		},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning,
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name: volumeContainer, Image: "debian:12", ContainerID: "standin://" + volumeContainer, Ready: true, Started: &started,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+			}},
+		},
+	}
 	node, err := kubelet.Local(v.root)
 	if err != nil {
 		return nil, err
@@ -76,12 +97,6 @@ func (v *demoVolume) serve(ctx context.Context, content string) (err error) {
 		return err
 	}
 	return mount.Bind(v.staging, v.point)
-}
-
-// start starts the container.
-func (v *demoVolume) start(ctx context.Context) (err error) {
-	v.container, err = startChild(ctx, roleContainer, v.point, v.staging, v.data)
-	return err
 }
 
 // read is what the container reads from its volume.
@@ -134,29 +149,4 @@ func (v *demoVolume) Owner(context.Context, string) (cri.Owner, error) {
 		ContainerID: "stand-in", Container: volumeContainer, PodUID: volumePodUID, PodNamespace: podNamespace, PodName: volumePodName,
 		Mounts: []cri.Mount{{HostPath: v.point, ContainerPath: v.data}},
 	}, nil
-}
-
-// newVolumePod is the pod as the API server would return it. Its container has the volume at mountPath.
-func newVolumePod(mountPath string) *corev1.Pod {
-	started := true
-	return &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: volumePodName, UID: volumePodUID},
-		Spec: corev1.PodSpec{
-			NodeName: nodeName,
-			Containers: []corev1.Container{{
-				Name: volumeContainer, Image: "debian:12", VolumeMounts: []corev1.VolumeMount{{Name: claimName, MountPath: mountPath}},
-			}},
-			Volumes: []corev1.Volume{{Name: claimName, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName},
-			}}},
-		},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			ContainerStatuses: []corev1.ContainerStatus{{
-				Name: volumeContainer, Image: "debian:12", ContainerID: "standin://" + volumeContainer, Ready: true, Started: &started,
-				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-			}},
-		},
-	}
 }

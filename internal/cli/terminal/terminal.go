@@ -7,6 +7,7 @@
 package terminal
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -36,7 +37,8 @@ const (
 
 // New describes where a writer leads. env reads the environment: COLUMNS, NO_COLOR, TERM and the locale.
 func New(w io.Writer, env func(string) string) Screen {
-	s := Screen{ASCII: !utf8Locale(env)}
+	locale := strings.ToLower(cmp.Or(env("LC_ALL"), env("LC_CTYPE"), env("LANG"))) // the first that is set, as setlocale(3) does
+	s := Screen{ASCII: !strings.Contains(locale, "utf-8") && !strings.Contains(locale, "utf8")}
 	if f, ok := w.(*os.File); ok {
 		s.Width, s.Terminal = Size(f)
 	}
@@ -51,17 +53,6 @@ func New(w io.Writer, env func(string) string) Screen {
 	}
 	s.Colour = s.Terminal && env("NO_COLOR") == "" && env("TERM") != "" && env("TERM") != "dumb"
 	return s
-}
-
-// utf8Locale goes by the first of the variables that is set, as setlocale(3) does.
-func utf8Locale(env func(string) string) bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if value := env(name); value != "" {
-			value = strings.ToLower(value)
-			return strings.Contains(value, "utf-8") || strings.Contains(value, "utf8")
-		}
-	}
-	return false
 }
 
 // Columns is how many columns a text takes that has one line and no colour.
@@ -104,7 +95,15 @@ func (s Screen) Cut(text string, columns int) string {
 	if room < 2 {
 		return head(text, columns)
 	}
-	return head(text, (room+1)/2) + mark + tail(text, room/2)
+	at, left := len(text), room/2 // of the end as much as fits
+	for at > 0 {
+		r, size := utf8.DecodeLastRuneInString(text[:at])
+		if left -= of(r); left < 0 {
+			break
+		}
+		at -= size
+	}
+	return head(text, (room+1)/2) + mark + text[at:]
 }
 
 // head is as much of the beginning as fits.
@@ -115,19 +114,6 @@ func head(text string, columns int) string {
 		}
 	}
 	return text
-}
-
-// tail is as much of the end as fits.
-func tail(text string, columns int) string {
-	at := len(text)
-	for at > 0 {
-		r, size := utf8.DecodeLastRuneInString(text[:at])
-		if columns -= of(r); columns < 0 {
-			break
-		}
-		at -= size
-	}
-	return text[at:]
 }
 
 // Wrap breaks a text at blanks into lines that fit. The first line begins with first, the others with as many blanks as
@@ -160,7 +146,8 @@ func pieces(text string) (all []piece) {
 	for _, word := range strings.Fields(text) {
 		begin, before := 0, ' '
 		for i, r := range word {
-			if i > begin && (of(r) == 2 || of(before) == 2) && !closes(r) && !opens(before) {
+			closes := unicode.IsPunct(r) && !opens(r) && r != '`'
+			if i > begin && (of(r) == 2 || of(before) == 2) && !closes && !opens(before) {
 				all = append(all, piece{word[begin:i], ""})
 				begin = i
 			}
@@ -172,8 +159,6 @@ func pieces(text string) (all []piece) {
 }
 
 func opens(r rune) bool { return unicode.In(r, unicode.Ps, unicode.Pi) }
-
-func closes(r rune) bool { return unicode.IsPunct(r) && !opens(r) && r != '`' }
 
 // join puts two lines of a paragraph together: with a blank, unless both are Chinese where they meet.
 func join(a, b string) string {
