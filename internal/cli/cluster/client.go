@@ -96,23 +96,7 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	server, err := ctrlclient.NewWithWatch(config, ctrlclient.Options{Scheme: scheme, Mapper: newMapper(scheme), HTTPClient: c.http})
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	// Root of a node writes any text into the MountFaults of that node, and a person pastes their lines into a root shell, or where kubectl is. So
-	// each carries lines of this program's catalogue alone.
-	composer := fault.NewComposer(fault.Known())
-	c.server = c.limited(changingFaults(server, func(f *v1.MountFault) {
-		checkNames(f)
-		c.writeOwnLines(composer, f)
-	}))
-	return c, nil
-}
-
-// newMapper maps the kinds of a scheme, so that the API server need not list its kinds.
-func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
-	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper := meta.NewDefaultRESTMapper(nil) // of the kinds of the scheme, so that the API server need not list its kinds
 	add := func(kind schema.GroupVersionKind) {
 		scope := meta.RESTScopeNamespace
 		if slices.Contains(globalKinds, kind.Kind) {
@@ -125,7 +109,18 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	}
 	add(definitionKind)
 	mapper.AddSpecific(diagnosisKind, v1.GroupVersion.WithResource("diagnoses"), v1.GroupVersion.WithResource("diagnosis"), meta.RESTScopeNamespace)
-	return mapper
+	server, err := ctrlclient.NewWithWatch(config, ctrlclient.Options{Scheme: scheme, Mapper: mapper, HTTPClient: c.http})
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	// Root of a node writes any text into the MountFaults of that node, and a person pastes their lines into a root shell, or where kubectl is. So
+	// each carries lines of this program's catalogue alone.
+	composer := fault.NewComposer(fault.Known())
+	c.server = c.limited(changingFaults(server, func(f *v1.MountFault) {
+		checkNames(f)
+		c.writeOwnLines(composer, f)
+	}))
+	return c, nil
 }
 
 // limited gives each request of a server a time limit, and errors that name the next step.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -45,7 +46,10 @@ func newPlugin() *cobra.Command {
 		Version:       version.String(),
 	}
 	root.SetFlagErrorFunc(verb.FlagError)
-	c := newConnection(root.PersistentFlags())
+	c := &connection{genericclioptions.NewConfigFlags(true), root.PersistentFlags()}
+	c.flags.CacheDir = nil // no kind is looked up
+	c.flags.AddFlags(c.set)
+	c.set.Lookup("request-timeout").DefValue = requestTimeout.String() // with any value, cli-runtime would not use the configuration of a pod
 	root.AddCommand(newStatusCommand(c), newUICommand(c), newFaultsCommand(c), newShowCommand(c), newRunCommand(c), newImpactCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
 		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c), verb.NewExplainCommand(Name), verb.NewVersionCommand())
 	verb.CompleteFlag(root, "namespace", c.resourceNames(namespaceKind))

@@ -33,14 +33,6 @@ type connection struct {
 	set   *pflag.FlagSet
 }
 
-func newConnection(f *pflag.FlagSet) *connection {
-	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir = nil // no kind is looked up
-	flags.AddFlags(f)
-	f.Lookup("request-timeout").DefValue = requestTimeout.String() // with any value, cli-runtime would not use the configuration of a pod
-	return &connection{flags, f}
-}
-
 // newClient makes the client of a verb.
 func (c *connection) newClient() (*client, error) {
 	loader := c.flags.ToRawKubeConfigLoader()

@@ -77,7 +77,8 @@ func leaseRenewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
 	return duration.HumanDuration(max(0, old)), old <= limit
 }
 
-// checkAgents checks the DaemonSet, and that the agent of each node renews its Lease.
+// checkAgents checks the DaemonSet, and that the agent of each node renews its Lease. It compares the agents that are ready with those that
+// the DaemonSet has to have, and these with the nodes.
 func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 	var sets appsv1.DaemonSetList
 	if err := k.api.server.List(ctx, &sets, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "agent"}); err != nil {
@@ -88,7 +89,21 @@ func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 			"there is no DaemonSet of agents in namespace %s", k.home)}
 	}
 	set := sets.Items[0]
-	results := []checkResult{k.agentsReady(ctx, &set)}
+	ready, desired := int(set.Status.NumberReady), int(set.Status.DesiredNumberScheduled)
+	text, enough := fmt.Sprintf("agents: %d of %d ready", ready, desired), ready >= desired
+	if all, err := k.linuxNodes(ctx); err == nil && len(all) > desired { // a DaemonSet that fits no node is ready with 0 of 0
+		text += fmt.Sprintf(", on %s", verb.Count(len(all), "node"))
+		desired = len(all)
+	}
+	var results []checkResult
+	switch {
+	case desired > 0 && ready >= desired:
+		results = append(results, okResult("%s", text))
+	case enough:
+		results = append(results, failResult(fmt.Sprintf("kubectl get daemonset -n %s %s -o yaml: compare its nodeSelector, affinity and tolerations with the nodes", k.home, set.Name), "%s", text))
+	default:
+		results = append(results, failResult(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", k.home, componentLabel), "%s", text))
+	}
 	results = append(results, k.checkCoverage(ctx)...)
 	mode := sentinelModeOf(&set)
 	if mode == sentinelOff {
@@ -96,24 +111,6 @@ func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 			"the sentinel is off: no MountFault shows what is broken"))
 	}
 	return append(results, okResult("the sentinel is in mode %s", mode))
-}
-
-// agentsReady compares the agents that are ready with those that the DaemonSet has to have, and these with the nodes: a DaemonSet
-// that fits no node is ready with 0 of 0.
-func (k *installationCheck) agentsReady(ctx context.Context, set *appsv1.DaemonSet) checkResult {
-	ready, desired := int(set.Status.NumberReady), int(set.Status.DesiredNumberScheduled)
-	text := fmt.Sprintf("agents: %d of %d ready", ready, desired)
-	if all, err := k.linuxNodes(ctx); err == nil && len(all) > desired {
-		text += fmt.Sprintf(", on %s", verb.Count(len(all), "node"))
-		desired = len(all)
-	}
-	if desired > 0 && ready >= desired {
-		return okResult("%s", text)
-	}
-	if ready >= int(set.Status.DesiredNumberScheduled) {
-		return failResult(fmt.Sprintf("kubectl get daemonset -n %s %s -o yaml: compare its nodeSelector, affinity and tolerations with the nodes", k.home, set.Name), "%s", text)
-	}
-	return failResult(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", k.home, componentLabel), "%s", text)
 }
 
 // checkCoverage checks that each node has an agent that answers.

@@ -106,8 +106,6 @@ type lintedWorkload struct {
 type workloadLinter struct {
 	api       *client
 	namespace string
-	immutable map[lint.Content]bool // of each ConfigMap that was read
-	unread    map[string]error      // why ConfigMaps could not be read, by namespace
 }
 
 // lint looks at all kinds that the user may list.
@@ -134,31 +132,27 @@ func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 	for _, w := range workloads {
 		options.MountDirs.Add(lint.MountDirs(w.spec)...)
 	}
-	l.immutable, l.unread = map[lint.Content]bool{}, map[string]error{}
-	options.Immutable = func(of lint.Content) bool { return l.isImmutable(ctx, of) }
+	immutable, unread := map[lint.Content]bool{}, map[string]error{} // of each ConfigMap that was read, and why others could not be, by namespace
+	options.Immutable = func(of lint.Content) bool {
+		fixed, asked := immutable[of]
+		if of.Kind != "ConfigMap" || asked || unread[of.Namespace] != nil { // Secrets are not read: they count as changing
+			return fixed
+		}
+		var found corev1.ConfigMap
+		if err := l.api.server.Get(ctx, ctrlclient.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &found); err != nil && !errors.Is(err, errMissing) {
+			unread[of.Namespace] = err
+		}
+		immutable[of] = found.Immutable != nil && *found.Immutable
+		return immutable[of]
+	}
 	r.Workloads = len(workloads)
 	for _, w := range workloads {
 		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.spec, options)...)
 	}
-	for _, namespace := range slices.Sorted(maps.Keys(l.unread)) {
-		r.NotLookedAt = append(r.NotLookedAt, fmt.Sprintf("whether ConfigMaps of namespace %s are immutable: %v", namespace, l.unread[namespace]))
+	for _, namespace := range slices.Sorted(maps.Keys(unread)) {
+		r.NotLookedAt = append(r.NotLookedAt, fmt.Sprintf("whether ConfigMaps of namespace %s are immutable: %v", namespace, unread[namespace]))
 	}
 	return r, nil
-}
-
-// isImmutable asks the API server whether a ConfigMap never changes. Secrets are not read: they count as changing. So
-// do ConfigMaps that could not be read, with one reason for each namespace.
-func (l *workloadLinter) isImmutable(ctx context.Context, of lint.Content) bool {
-	fixed, asked := l.immutable[of]
-	if of.Kind != "ConfigMap" || asked || l.unread[of.Namespace] != nil {
-		return fixed
-	}
-	var found corev1.ConfigMap
-	if err := l.api.server.Get(ctx, ctrlclient.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &found); err != nil && !errors.Is(err, errMissing) {
-		l.unread[of.Namespace] = err
-	}
-	l.immutable[of] = found.Immutable != nil && *found.Immutable
-	return l.immutable[of]
 }
 
 func (l *workloadLinter) listWorkloads(ctx context.Context, list ctrlclient.ObjectList) (all []lintedWorkload, err error) {

@@ -89,16 +89,16 @@ func followState(ctx context.Context, c *client, namespace, home string, changed
 }
 
 func (s *followedState) listFaults(ctx context.Context, namespace string) ([]*v1.MountFault, error) {
-	return itemsOrAsk(ctx, namespace, s.faultLists, s.listSource.listFaults)
+	return itemsOrAsk(ctx, s.asked, namespace, s.faultLists, &v1.MountFaultList{})
 }
 
 func (s *followedState) listDiagnoses(ctx context.Context, namespace string) ([]*v1.Diagnosis, error) {
-	return itemsOrAsk(ctx, namespace, s.diagnosisLists, s.listSource.listDiagnoses)
+	return itemsOrAsk(ctx, s.asked, namespace, s.diagnosisLists, &v1.DiagnosisList{})
 }
 
 // itemsOrAsk are the objects of a namespace from a list that is followed, after the first answer of the API server, or from the API server if
 // there is no such list or it does not have all.
-func itemsOrAsk[O ctrlclient.Object](ctx context.Context, namespace string, lists []*followedList[O], ask func(context.Context, string) ([]O, error)) ([]O, error) {
+func itemsOrAsk[O ctrlclient.Object](ctx context.Context, c *client, namespace string, lists []*followedList[O], list ctrlclient.ObjectList) ([]O, error) {
 	for _, l := range lists {
 		if l.namespace != namespace {
 			continue
@@ -114,5 +114,5 @@ func itemsOrAsk[O ctrlclient.Object](ctx context.Context, namespace string, list
 			return all, nil
 		}
 	}
-	return ask(ctx, namespace)
+	return listForPage[O](ctx, c, list, namespace)
 }
