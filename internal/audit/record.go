@@ -32,24 +32,16 @@ func (r *Recorder) name(code fault.Code, now time.Time) string {
 		strconv.FormatInt(now.UnixNano(), 36), strconv.Itoa(r.made))
 }
 
-// record returns the Diagnosis of one repair, or of all repairs that share it.
+// record returns the Diagnosis of one repair, or of all repairs that share it: the fault, the plan, the decision, the calls and the proof.
 func (r *Recorder) record(name string, f *fold) *v1.Diagnosis {
 	diagnosis := &v1.Diagnosis{}
 	diagnosis.APIVersion, diagnosis.Kind = v1.GroupVersion.String(), "Diagnosis"
 	diagnosis.Namespace, diagnosis.Name = r.Namespace, name
 	diagnosis.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(r.Node), v1.LabelOrigin: v1.OriginSentinel}
 	diagnosis.Spec = v1.DiagnosisSpec{OperationSet: v1.DefaultOperationSet, Mode: v1.ModeRecord, NodeName: r.Node}
-	last := f.last.Fault
-	if f.repeats.Count <= 1 && last.Pod.Namespace != "" && last.Pod.Name != "" {
-		diagnosis.Spec.PodReference = &v1.PodReference{Namespace: last.Pod.Namespace, Name: last.Pod.Name, Container: last.Container}
+	if about := f.last.Fault; f.repeats.Count <= 1 && about.Pod.Namespace != "" && about.Pod.Name != "" {
+		diagnosis.Spec.PodReference = &v1.PodReference{Namespace: about.Pod.Namespace, Name: about.Pod.Name, Container: about.Container}
 	}
-	diagnosis.Status = r.status(f, diagnosis.Spec.Target())
-	printable.Fields(&diagnosis.Status)
-	return diagnosis
-}
-
-// status returns the fault, the plan, the decision, the calls and the proof.
-func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	last, failed := f.last, f.repeats.Failed > 0 || f.last.Err != nil
 	decision, found := f.decision, last.Fault
 	found.Healed = last.Err == nil
@@ -62,7 +54,7 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	}
 	began, ended := metav1.NewTime(f.first.Ended), metav1.NewTime(last.Ended)
 	status := v1.DiagnosisStatus{
-		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: printable.Clip(text, v1.MaxSummaryBytes),
+		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: diagnosis.Spec.Target(), Summary: printable.Clip(text, v1.MaxSummaryBytes),
 		Plan: pipeline.NewPlan(operation, r.Boot, []fault.Action{last.Action}), Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{runOf(last)}, Faults: pipeline.Faults([]fault.Finding{found}),
 	}
 	if f.repeats.Count > 1 {
@@ -80,7 +72,9 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = ended
 	}
-	return status
+	diagnosis.Status = status
+	printable.Fields(&diagnosis.Status)
+	return diagnosis
 }
 
 // runOf returns a repair as an operation of a pipeline.

@@ -81,7 +81,11 @@ func (c *check) mutableSubPath(mounting container, dir string, indexes []int) Fi
 	}
 	c.taken[name] = true
 	at := dir
-	moved := !c.hideable(mounting, dir, indexes)
+	// The image needs its content there, or the runtime can make no directory for another mount in a volume that is read-only.
+	moved := strings.Count(dir, "/") <= 1 || inside(dir, "/etc") || strings.HasSuffix(dir, ".d") || slices.Contains(systemDirs, dir)
+	for i, m := range mounting.mounts {
+		moved = moved || !slices.Contains(indexes, i) && inside(mountedAt(m), dir)
+	}
 	if moved {
 		at = "/mnt/" + name
 	}
@@ -101,15 +105,4 @@ func (c *check) mutableSubPath(mounting container, dir string, indexes []int) Fi
 			"them there, or link to them when it starts: %q cannot be hidden by a volume", at, dir)
 	}
 	return finding
-}
-
-// hideable reports whether a volume may be mounted in the place of the files' directory: the image can do without its content
-// there, and no other mount is in it.
-func (c *check) hideable(of container, dir string, indexes []int) bool {
-	for i, m := range of.mounts {
-		if !slices.Contains(indexes, i) && inside(path.Clean("/"+m.MountPath), dir) {
-			return false // the runtime can make no directory in a volume that is read-only
-		}
-	}
-	return strings.Count(dir, "/") > 1 && !inside(dir, "/etc") && !strings.HasSuffix(dir, ".d") && !slices.Contains(systemDirs, dir)
 }

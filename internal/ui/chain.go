@@ -86,6 +86,24 @@ func chainPlace(f fault.Finding) fault.Place {
 func Chain(f fault.Finding) (list []Link) {
 	place := chainPlace(f)
 	shape := chains[place]
+	var mount []string // at fault
+	m := f.Mount
+	at := cmp.Or(m.Point, f.Details.Path)
+	if at != "" {
+		mount = append(mount, at)
+	}
+	if m.Device != "" || m.FSType != "" {
+		mount = append(mount, strings.TrimSpace(m.FSType+" "+m.Device))
+	}
+	if m.Root != "" && m.Root != "/" {
+		mount = append(mount, "root "+m.Root)
+	}
+	if m.MountInfoID != 0 {
+		mount = append(mount, fmt.Sprintf("mount %d", m.MountInfoID))
+	}
+	if m.Namespace != 0 {
+		mount = append(mount, fmt.Sprintf("mount namespace %d", m.Namespace))
+	}
 	for i, r := range shape.links {
 		link := Link{Role: r, Texts: linkTexts(r, f)}
 		switch {
@@ -93,7 +111,7 @@ func Chain(f fault.Finding) (list []Link) {
 			link.State = Good
 		case i == shape.broken:
 			link.State = Bad
-			link.Texts = append(link.Texts, mountTexts(f)...)
+			link.Texts = append(link.Texts, mount...)
 		case i > shape.broken && r != roleHolder:
 			link.State = Warn
 		}
@@ -129,28 +147,6 @@ func linkTexts(r role, f fault.Finding) (texts []string) {
 	case roleHolder:
 		add("", f.Holder)
 	case roleInside, roleBind, roleElsewhere, roleDirectory, rolePlace, roleNode: // the mount says it
-	}
-	return texts
-}
-
-// mountTexts describe the mount at fault.
-func mountTexts(f fault.Finding) (texts []string) {
-	m := f.Mount
-	at := cmp.Or(m.Point, f.Details.Path)
-	if at != "" {
-		texts = append(texts, at)
-	}
-	if m.Device != "" || m.FSType != "" {
-		texts = append(texts, strings.TrimSpace(m.FSType+" "+m.Device))
-	}
-	if m.Root != "" && m.Root != "/" {
-		texts = append(texts, "root "+m.Root)
-	}
-	if m.MountInfoID != 0 {
-		texts = append(texts, fmt.Sprintf("mount %d", m.MountInfoID))
-	}
-	if m.Namespace != 0 {
-		texts = append(texts, fmt.Sprintf("mount namespace %d", m.Namespace))
 	}
 	return texts
 }

@@ -137,12 +137,30 @@ func (k *demoKubelet) startContainer() error {
 			return err
 		}
 	}
-	if err := mount.Bind(k.point, k.containerPath); err != nil {
-		k.recordFailure(err)
-		return err
+	err := mount.Bind(k.point, k.containerPath)
+	if err == nil {
+		k.setState(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}, true)
+		return nil
 	}
-	k.setState(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}, true)
-	return nil
+	// The runtime keeps the record of a container that it could not start, and the kubelet writes its status.
+	now := time.Now()
+	k.backoff = now.Add(10 * time.Second)
+	k.records = append(k.records, cri.Container{
+		ID: fmt.Sprintf("%s-%d", containerName, len(k.records)+1), PodUID: podUID, Name: containerName,
+		Exited: true, Created: now, Finished: now, ExitCode: 128, Reason: "StartError",
+	})
+	status := &k.pod.Status.ContainerStatuses[0]
+	status.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 128, Reason: "StartError", FinishedAt: metav1.Now(),
+		Message: fmt.Sprintf("unable to start container process: error during container init: error mounting %q to rootfs at %q: %v",
+			k.point, "/etc/logrotate.d/"+subPath, err),
+	}}
+	status.RestartCount++
+	k.setState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+		Reason:  "CrashLoopBackOff",
+		Message: "back-off 10s restarting failed container=" + containerName + " pod=" + podName + "_" + podNamespace + "(" + podUID + ")",
+	}}, false)
+	return err
 }
 
 // stopContainer ends the container.
@@ -214,27 +232,6 @@ func (k *demoKubelet) Remove(_ context.Context, record cri.Container) error {
 		k.backoff = time.Time{}
 	}
 	return nil
-}
-
-// recordFailure keeps the record of a container that the runtime could not start, and writes its status.
-func (k *demoKubelet) recordFailure(err error) {
-	now := time.Now()
-	k.backoff = now.Add(10 * time.Second)
-	k.records = append(k.records, cri.Container{
-		ID: fmt.Sprintf("%s-%d", containerName, len(k.records)+1), PodUID: podUID, Name: containerName,
-		Exited: true, Created: now, Finished: now, ExitCode: 128, Reason: "StartError",
-	})
-	status := &k.pod.Status.ContainerStatuses[0]
-	status.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: 128, Reason: "StartError", FinishedAt: metav1.Now(),
-		Message: fmt.Sprintf("unable to start container process: error during container init: error mounting %q to rootfs at %q: %v",
-			k.point, "/etc/logrotate.d/"+subPath, err),
-	}}
-	status.RestartCount++
-	k.setState(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
-		Reason:  "CrashLoopBackOff",
-		Message: "back-off 10s restarting failed container=" + containerName + " pod=" + podName + "_" + podNamespace + "(" + podUID + ")",
-	}}, false)
 }
 
 func (k *demoKubelet) setState(state corev1.ContainerState, running bool) {

@@ -314,7 +314,16 @@ func (h useHolder) addTo(p *render.Page) {
 	if h.Workload != "" {
 		pod += ", of " + h.Workload
 	}
-	through, busy := "", ""
+	namespace, through, busy := "", "", ""
+	switch {
+	case h.Mount == nil:
+	case h.MountNamespace == 0:
+		namespace = "its number may not be read"
+	case h.inhabited:
+		namespace = strconv.FormatUint(h.MountNamespace, 10)
+	default: // those of its holders that are not processes
+		namespace = fmt.Sprintf("%d, kept by %s", h.MountNamespace, h.KeptBy)
+	}
 	if h.Mount == nil && h.MountPoint != "" { // a process has its file by this mount
 		through = fmt.Sprintf("%s in mount namespace %d", h.MountPoint, h.MountNamespace)
 	}
@@ -322,25 +331,12 @@ func (h useHolder) addTo(p *render.Page) {
 		busy = "the kernel refuses to unmount the mount because of it"
 	}
 	for _, line := range [][2]string{
-		{"namespace", h.namespaceText()}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
+		{"namespace", namespace}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
 		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"by mount", through}, {"detail", h.Detail},
 		{"busy", busy}, {"why", h.Why},
 	} {
 		p.Row(4, line[0], line[1])
 	}
-}
-
-// namespaceText names the namespace of a mount, and those of its holders that are not processes.
-func (h useHolder) namespaceText() string {
-	switch {
-	case h.Mount == nil:
-		return ""
-	case h.MountNamespace == 0:
-		return "its number may not be read"
-	case h.inhabited:
-		return strconv.FormatUint(h.MountNamespace, 10)
-	}
-	return fmt.Sprintf("%d, kept by %s", h.MountNamespace, h.KeptBy)
 }
 
 // maxPIDs bounds the processes of a holder in a text for people.

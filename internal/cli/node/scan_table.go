@@ -5,35 +5,12 @@ package node
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
-	"kubediag.org/kubediag/internal/render"
 )
-
-// wideTable is the width from which on the volume has a column.
-const wideTable = 100
-
-// tableText has a row for each place and the reason below it.
-func (v scanView) tableText(places []faultPlace) string {
-	rows := []render.Row{{Cells: []string{"#", "FAULT", "HURTS", "HEAL", "POD OR DEVICE"}}}
-	wide := v.Width == 0 || v.Width >= wideTable
-	if wide {
-		rows[0].Cells = append(rows[0].Cells, "VOLUME")
-	}
-	for _, p := range places {
-		first := p.faults[0]
-		cells := []string{strconv.Itoa(p.number), string(first.Code), verb.Hurts[first.Impact], verb.Heals[first.Heal], p.subjectText()}
-		if wide {
-			cells = append(cells, p.volumeText())
-		}
-		rows = append(rows, render.Row{Cells: cells, Colour: verb.Colours[first.Impact], Below: p.reasonText(!wide)})
-	}
-	return render.Table{Rows: rows, Painted: 2, Subject: 4, Numbered: true}.Text(v.Screen)
-}
 
 // subjectText names the pods, the workload, the device or the path that is hurt.
 func (p faultPlace) subjectText() string {

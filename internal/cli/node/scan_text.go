@@ -32,14 +32,30 @@ type scanView struct {
 // maxGaps bounds how many lines report places that were not judged, unless all are to be shown.
 const maxGaps = 5
 
-// reportText is the whole report.
+// wideTable is the width from which on the volume has a column.
+const wideTable = 100
+
+// reportText is the whole report. Its table has a row for each place and the reason below it.
 func (v scanView) reportText() string {
 	var text strings.Builder
 	places := placesInOrder(v.report.Faults)
 	mark, colour, verdict := v.verdict()
 	text.WriteString(v.Marked("", mark, colour, verdict) + strings.Join(v.report.Verdict.hurtLines(v.Screen), ""))
 	if len(places) > 0 {
-		text.WriteString("\n" + v.tableText(places))
+		rows := []render.Row{{Cells: []string{"#", "FAULT", "HURTS", "HEAL", "POD OR DEVICE"}}}
+		wide := v.Width == 0 || v.Width >= wideTable
+		if wide {
+			rows[0].Cells = append(rows[0].Cells, "VOLUME")
+		}
+		for _, p := range places {
+			first := p.faults[0]
+			cells := []string{strconv.Itoa(p.number), string(first.Code), verb.Hurts[first.Impact], verb.Heals[first.Heal], p.subjectText()}
+			if wide {
+				cells = append(cells, p.volumeText())
+			}
+			rows = append(rows, render.Row{Cells: cells, Colour: verb.Colours[first.Impact], Below: p.reasonText(!wide)})
+		}
+		text.WriteString("\n" + render.Table{Rows: rows, Painted: 2, Subject: 4, Numbered: true}.Text(v.Screen))
 	}
 	if v.verbose {
 		for i := range v.report.Faults {
