@@ -17,21 +17,48 @@ type Table struct {
 	byID     map[int]int
 	children map[int][]int // parent ID -> indexes, in the text's order
 	roots    []int         // mounts whose parent is not in the table
-	way      func() wayIndex
+	// Each index is made at its first use: few questions need more than one, and a node may have a hundred thousand mounts.
+	way     func() wayIndex
+	points  func() index[string]    // of every mount at a point
+	devices func() index[device]    // of the mounts of each file system
+	showing func() index[directory] // of the mounts with the same directory of a file system
 }
 
 // wayIndex serves lookups of paths. It makes work over mounts that are stacked at one place linear in their number.
 type wayIndex struct {
-	// at is the index of the first mount on a mount with that ID at that point, and all those of every mount at a point.
-	at  map[place]int
-	all map[string][]int
-	// of holds the indexes of the mounts of each file system, and showing the mounts with the same directory of it.
-	of      map[device][]int
-	showing map[directory][]int
+	// at is the index of the first mount on a mount with that ID at a point below its own.
+	at map[place]int
 	// root is the lowest mount at "/", -1: none.
 	root int
 	// top is, by index, the highest of the mounts that are stacked on a mount at its point.
 	top []int
+}
+
+// index has the indexes of mounts by a key, in the text's order. It takes no memory of its own for each key: there are as many as mounts.
+type index[K comparable] struct {
+	first map[K]int
+	next  []int // by index, the next one with the same key; -1: none
+}
+
+func newIndex[K comparable](mounts []Mount, key func(m *Mount) K) index[K] {
+	x := index[K]{first: make(map[K]int, len(mounts)), next: make([]int, len(mounts))}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		k := key(&mounts[i])
+		x.next[i] = -1
+		if next, known := x.first[k]; known {
+			x.next[i] = next
+		}
+		x.first[k] = i
+	}
+	return x
+}
+
+// of are the indexes with a key.
+func (x index[K]) of(key K) (all []int) {
+	for i, known := x.first[key]; known && i >= 0; i = x.next[i] {
+		all = append(all, i)
+	}
+	return all
 }
 
 type device struct{ major, minor uint32 }
@@ -70,33 +97,39 @@ func NewTable(mounts []Mount) *Table {
 		}
 	}
 	t.way = sync.OnceValue(t.indexWay)
+	t.points = sync.OnceValue(func() index[string] { return newIndex(mounts, func(m *Mount) string { return m.Point }) })
+	t.devices = sync.OnceValue(func() index[device] {
+		return newIndex(mounts, func(m *Mount) device { return device{m.Major, m.Minor} })
+	})
+	t.showing = sync.OnceValue(func() index[directory] {
+		return newIndex(mounts, func(m *Mount) directory { return directory{device{m.Major, m.Minor}, m.Root} })
+	})
 	return t
 }
 
 func (t *Table) indexWay() wayIndex {
-	w := wayIndex{
-		at: make(map[place]int, len(t.mounts)), all: map[string][]int{}, of: map[device][]int{}, showing: map[directory][]int{},
-		root: -1, top: make([]int, len(t.mounts)),
-	}
+	w := wayIndex{at: make(map[place]int, len(t.mounts)), root: -1, top: make([]int, len(t.mounts))}
 	if i := slices.IndexFunc(t.roots, func(i int) bool { return t.mounts[i].Point == "/" }); i >= 0 {
 		w.root = t.roots[i]
 	}
+	stacked := map[int]int{} // mount ID -> index of the first mount on it at its own point
 	for i := range t.mounts {
 		m := &t.mounts[i]
-		w.all[m.Point] = append(w.all[m.Point], i)
-		of := device{m.Major, m.Minor}
-		w.of[of] = append(w.of[of], i)
-		w.showing[directory{of, m.Root}] = append(w.showing[directory{of, m.Root}], i)
-		if parent, known := t.byID[m.Parent]; known && m.Parent != m.ID && Within(t.mounts[parent].Point, m.Point) {
-			p := place{m.Parent, m.Point[wayBegin(t.mounts[parent].Point):]}
-			if m.Point == t.mounts[parent].Point {
-				p.way = ""
-			}
-			if _, known := w.at[p]; !known {
-				w.at[p] = i
-			}
-		}
 		w.top[i] = -1
+		parent, known := t.byID[m.Parent]
+		if !known || m.Parent == m.ID || !Within(t.mounts[parent].Point, m.Point) {
+			continue
+		}
+		if m.Point == t.mounts[parent].Point {
+			if _, known := stacked[m.Parent]; !known {
+				stacked[m.Parent] = i
+			}
+			continue
+		}
+		p := place{m.Parent, m.Point[wayBegin(t.mounts[parent].Point):]}
+		if _, known := w.at[p]; !known {
+			w.at[p] = i
+		}
 	}
 	var below []int
 	for i := range t.mounts {
@@ -104,7 +137,7 @@ func (t *Table) indexWay() wayIndex {
 		// A table that is no tree, as only a forged text holds, must not hang us.
 		for w.top[i] < 0 && len(below) < len(t.mounts) {
 			below = append(below, i)
-			next, ok := w.at[place{t.mounts[i].ID, ""}]
+			next, ok := stacked[t.mounts[i].ID]
 			if !ok {
 				w.top[i] = i
 				break
@@ -137,16 +170,19 @@ func (t *Table) Children(id int) []Mount { return t.mountsAt(t.children[id]) }
 
 // All is every mount at point, visible or hidden, in the text's order.
 func (t *Table) All(point string) []Mount {
-	return t.mountsAt(t.way().all[point])
+	return t.mountsAt(t.points().of(point))
 }
 
 // OfDevice is every mount of the file system with that device number, visible or hidden, in the text's order.
 func (t *Table) OfDevice(major, minor uint32) []Mount {
-	return t.mountsAt(t.way().of[device{major, minor}])
+	return t.mountsAt(t.devices().of(device{major, minor}))
 }
 
 // HasDevice reports whether a mount of the file system with that device number is in the table.
-func (t *Table) HasDevice(major, minor uint32) bool { return len(t.way().of[device{major, minor}]) > 0 }
+func (t *Table) HasDevice(major, minor uint32) bool {
+	_, known := t.devices().first[device{major, minor}]
+	return known
+}
 
 // Showing is every mount of the file system with that device number that shows the directory called name in it, visible
 // or hidden, in the text's order: its root is that directory, or a directory above it. Beyond limit mounts it returns
@@ -157,7 +193,7 @@ func (t *Table) Showing(major, minor uint32, name string, limit int) (found []Mo
 	}
 	var indexes []int
 	for {
-		indexes = append(indexes, t.way().showing[directory{device{major, minor}, name}]...)
+		indexes = append(indexes, t.showing().of(directory{device{major, minor}, name})...)
 		if len(indexes) > limit {
 			return nil, true
 		}
