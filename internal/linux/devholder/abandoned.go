@@ -59,19 +59,16 @@ func chooseFileSystems(all []mountns.FileSystem, survey *mountns.Survey) (chosen
 
 // searchAbandoned begins the search for each of those devices.
 func (f *Finder) searchAbandoned(host mountns.Namespace, wanted func(mountns.Mount) bool) ([]*holderSearch, mountns.Survey, error) {
-	mounted, survey, err := f.Pass.FileSystems()
+	mounted, seen, survey, err := f.Pass.FileSystemsOutside(host)
 	if err != nil {
 		return nil, survey, err
 	}
-	if !slices.ContainsFunc(mounted, func(fs mountns.FileSystem) bool { return mountedIn(fs, host) }) {
+	if !seen {
 		return nil, survey, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
 	}
 	var devices []blockdev.Device
 	var onNone []mountns.FileSystem
 	for _, fs := range mounted {
-		if mountedIn(fs, host) {
-			continue
-		}
 		switch device, err := f.DeviceOf(fs.Mount.Mount); {
 		case err == nil && device.Kind != blockdev.Anonymous:
 			devices = append(devices, device)
@@ -132,12 +129,4 @@ func (f *Finder) DeviceOf(m mountinfo.Mount) (blockdev.Device, error) {
 		return f.Sys.Resolve(m.Source)
 	}
 	return f.Sys.Resolve(blockdev.Number{Major: m.Major, Minor: m.Minor}.String())
-}
-
-// mountedIn reports whether a file system is mounted in ns. One whose namespace
-// could not be read goes by its process.
-func mountedIn(fs mountns.FileSystem, ns mountns.Namespace) bool {
-	return slices.ContainsFunc(fs.Namespaces, func(other mountns.Namespace) bool {
-		return other.Same(ns) || other.Inode == 0 && other.PID != 0 && other.PID == ns.PID
-	})
 }

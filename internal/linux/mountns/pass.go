@@ -63,6 +63,27 @@ func (p *Pass) FileSystems() ([]FileSystem, Survey, error) {
 	return p.scanner().fileSystems(func(*MountBrief) bool { return true })
 }
 
+// FileSystemsOutside is FileSystems without those that host has mounted: a node has thousands of them. seen is whether host has any.
+func (p *Pass) FileSystemsOutside(host Namespace) (found []FileSystem, seen bool, survey Survey, err error) {
+	inHost := map[uint64]bool{} // by device
+	found, survey, err = p.scanner().fileSystems(func(b *MountBrief) bool {
+		number := deviceNumber(b.Major, b.Minor)
+		if b.Namespace.isOrIsReadBy(host) {
+			inHost[number] = true
+		}
+		return !inHost[number]
+	})
+	found = slices.DeleteFunc(found, func(fs FileSystem) bool { // host may come after others
+		return inHost[deviceNumber(fs.Mount.Major, fs.Mount.Minor)]
+	})
+	return found, len(inHost) > 0, survey, err
+}
+
+// isOrIsReadBy reports whether n is other. One whose namespace could not be read goes by its process.
+func (n Namespace) isOrIsReadBy(other Namespace) bool {
+	return n.Same(other) || n.Inode == 0 && n.PID != 0 && n.PID == other.PID
+}
+
 // Overlays is FileSystems of overlays alone. The kernel describes no other mount for it.
 func (p *Pass) Overlays() ([]FileSystem, Survey, error) {
 	return p.scanner().fileSystems(func(b *MountBrief) bool { return b.Overlay })

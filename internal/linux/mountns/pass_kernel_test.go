@@ -14,6 +14,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // passScene is a mount at a point of two namespaces.
@@ -93,6 +94,52 @@ func TestPassReadsEachTableOnce(t *testing.T) {
 				}
 				if n := reads(); n > 1 || of == inode && n == 0 {
 					t.Errorf("namespace %d was read %d times, want once", of, n)
+				}
+			}
+		})
+	}
+}
+
+// TestFileSystemsOutside: a file system that our namespace has mounted, too, is none; the one that only the other has is one.
+func TestFileSystemsOutside(t *testing.T) {
+	shared, dir := t.TempDir(), t.TempDir()
+	must(t, sys.NewMount("shared", shared, "tmpfs", ""))
+	t.Cleanup(func() { systest.UnmountPath(shared, true) })
+	inode := holdInRole("hold")(t, dir)
+	host, err := Self()
+	must(t, err)
+	table, err := Table(0)
+	must(t, err)
+	for name, p := range map[string]*Pass{
+		"alone": nil, "listed": NewPass(host, nil), "known": NewPass(host, table), "procfs": {scanner{procScan{standardLimits, &keptTables{}}, standardLimits}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			points := func(host Namespace, wantSeen bool) map[string]bool {
+				t.Helper()
+				all, seen, survey, err := p.FileSystemsOutside(host)
+				must(t, err)
+				if seen != wantSeen || survey.Namespaces < 2 {
+					t.Errorf("host %v is seen: %v, survey %+v", host, seen, survey)
+				}
+				found := map[string]bool{}
+				for _, fs := range all {
+					if fs.Mount.Point == shared || fs.Mount.Point == dir && fs.Mount.FSType == "tmpfs" {
+						found[fs.Mount.Point] = true
+					}
+				}
+				return found
+			}
+			for _, c := range []struct {
+				host Namespace
+				seen bool
+				want map[string]bool
+			}{
+				{host, true, map[string]bool{dir: true}},
+				{Namespace{Inode: inode}, true, map[string]bool{}},
+				{Namespace{Inode: 1}, false, map[string]bool{dir: true, shared: true}},
+			} {
+				if diff := cmp.Diff(c.want, points(c.host, c.seen)); diff != "" {
+					t.Errorf("outside of %v (-want +got):\n%s", c.host, diff)
 				}
 			}
 		})
