@@ -13,10 +13,10 @@ import (
 
 // readAhead is a mount table that is read before it is needed, and serves one node that is ReadOnce.
 type readAhead struct {
-	done chan struct{}
-	at   time.Time // of the begin
+	read, done chan struct{} // closed when there is the text, and the table
+	at         time.Time     // of the begin
 
-	mu    sync.Mutex // of text and table, once done is closed
+	mu    sync.Mutex // of text and table
 	text  []byte
 	table *mountinfo.Table
 }
@@ -28,24 +28,38 @@ const aheadAge = time.Second
 // milliseconds for some thousand mounts. The next node that is ReadOnce takes this table if it is at most a second old, and so does ReadMounts
 // before that. It is called before n is used, and not by a caller who changes mounts.
 func (n *Node) ReadAhead() {
-	a := &readAhead{done: make(chan struct{}), at: time.Now()}
+	a := &readAhead{read: make(chan struct{}), done: make(chan struct{}), at: time.Now()}
 	n.ahead = a
 	if n.PID != 0 {
 		go func() { _, _ = n.programMarkers() }() // which are kept; an error comes again
 	}
-	go func() {
-		defer close(a.done)
-		text, err := mountns.Read(n.PID, nil)
-		if err != nil {
-			return // the next read says it
-		}
-		mounts, err := mountinfo.ParseBytes(text)
-		if err != nil {
-			return
-		}
-		a.text, a.table = text, mountinfo.NewTable(mounts)
-		a.table.On("/") // has the table make its index
-	}()
+	go a.readTable(n.PID)
+}
+
+// readTable reads the table of a process. After an error the next read says it.
+func (a *readAhead) readTable(pid int) {
+	defer close(a.done)
+	text, err := mountns.Read(pid, nil)
+	if err == nil {
+		a.keep(text, nil)
+	}
+	close(a.read)
+	if err != nil {
+		return
+	}
+	mounts, err := mountinfo.ParseBytes(text)
+	if err != nil {
+		return
+	}
+	table := mountinfo.NewTable(mounts)
+	table.On("/") // has the table make its index
+	a.keep(text, table)
+}
+
+func (a *readAhead) keep(text []byte, table *mountinfo.Table) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.text, a.table = text, table
 }
 
 // take returns the table, once; nil if there is none, or none that serves still. a may be nil.
@@ -69,7 +83,7 @@ func (a *readAhead) unused() []byte {
 	if a == nil {
 		return nil
 	}
-	<-a.done
+	<-a.read
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Since(a.at) > aheadAge {

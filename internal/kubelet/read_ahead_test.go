@@ -38,6 +38,7 @@ func TestReadAhead(t *testing.T) {
 	if readText() != text {
 		t.Error("the text was read again")
 	}
+	<-n.ahead.done
 	ahead := n.ahead.table
 	if ahead == nil || readTable() != ahead {
 		t.Error("the table was read again")
