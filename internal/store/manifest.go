@@ -4,6 +4,7 @@
 package store
 
 import (
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -41,8 +42,12 @@ func (m *Memory) load(document []byte) error {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
-	if err := sigsyaml.Unmarshal(document, &head); err != nil {
-		return err
+	// As strict as an API server can be: no field that the kind does not have, and none twice. The errors name the fields in full.
+	text, errStrict := sigsyaml.YAMLToJSONStrict(document)
+	if errStrict != nil || stdjson.Unmarshal(text, &head) != nil { // a wrong kind is said first
+		if err := sigsyaml.Unmarshal(document, &head); err != nil {
+			return err
+		}
 	}
 	if head.APIVersion != v1.GroupVersion.String() {
 		return fmt.Errorf("apiVersion: %q: must be %q", head.APIVersion, v1.GroupVersion.String())
@@ -58,8 +63,7 @@ func (m *Memory) load(document []byte) error {
 	default:
 		return fmt.Errorf("kind: %q: must be Operation, OperationSet or Diagnosis", head.Kind)
 	}
-	// As strict as an API server can be: no field that the kind does not have, and none twice. The errors name the fields in full.
-	text, err := sigsyaml.YAMLToJSONStrict(document)
+	err := errStrict
 	if err == nil {
 		var unknown []error
 		unknown, err = json.UnmarshalStrict(text, object)

@@ -118,14 +118,23 @@ func nodeNameOf(specs podFile) string {
 
 // loadShipped adds the Operations and OperationSets that kubediag ships.
 func (e *localEngine) loadShipped() error {
-	all, err := manifests.Read[v1.Operation](operations.Files, "Operation")
-	sets, errSets := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
-	err = errors.Join(err, errSets)
-	for _, o := range all {
-		err = errors.Join(err, e.addObject(o))
-	}
-	for _, s := range sets {
-		err = errors.Join(err, e.addObject(s))
+	files, err := operations.Files.ReadDir(".")
+	taken := map[string]bool{} // some are in several files, below other comments
+	for _, file := range files {
+		text, err := operations.Files.ReadFile(file.Name())
+		if err != nil {
+			return fmt.Errorf("read manifests: %w", err)
+		}
+		for document, err := range manifests.Documents(text) {
+			object := string(bytes.TrimSpace(document.Text[max(0, bytes.Index(document.Text, []byte("\napiVersion:"))):]))
+			if err == nil && !taken[object] {
+				taken[object] = true
+				err = e.store.Load(bytes.NewReader(document.Text))
+			}
+			if err != nil {
+				return fmt.Errorf("read manifest %q: %w", file.Name(), err)
+			}
+		}
 	}
 	return err
 }
