@@ -170,7 +170,8 @@ func (b *Bind) Describe(node *kubelet.Node, podUID string, table *mountinfo.Tabl
 // directory if there is one.
 func sourcePath(table *mountinfo.Table, podDir string, state mount.State) string {
 	first := ""
-	for _, m := range table.OfDevice(state.Major, state.Minor) {
+	shown, _ := table.Showing(state.Major, state.Minor, state.Root, len(table.Mounts())) // of one file system there may be thousands
+	for _, m := range shown {
 		if m.Deleted() || !mountinfo.Within(m.Root, state.Root) {
 			continue
 		}
