@@ -38,25 +38,28 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 	if err != nil {
 		return nil, err
 	}
-	h := &hostMounts{node: node, namespace: host, table: table, visibleMounts: make(map[string]mountinfo.Mount, len(table.Mounts())), shownDevices: map[device]bool{}}
+	mounts := table.Mounts()
+	h := &hostMounts{
+		node: node, namespace: host, table: table,
+		visibleMounts: make(map[string]mountinfo.Mount, len(mounts)), shownDevices: make(map[device]bool, len(mounts)),
+	}
 	// The top mount at a point below the kubelet's directories is visible, and the mounts under it are covered. A mount that
 	// covers a directory above is left to the prober, which asks only the mount that is meant.
 	covered := map[int]bool{}
-	for _, m := range h.table.Mounts() {
-		if parent, ok := h.table.ByID(m.Parent); ok && parent.Point == m.Point {
+	for i := range mounts {
+		if parent, ok := table.ByID(mounts[i].Parent); ok && parent.Point == mounts[i].Point {
 			covered[parent.ID] = true
 		}
 	}
-	for _, m := range h.table.Mounts() {
-		if !covered[m.ID] {
-			h.shownDevices[deviceOf(m)] = true
+	pods, plugins := node.PodsDir(), node.PluginsDir()
+	for i := range mounts {
+		m := &mounts[i]
+		if covered[m.ID] {
+			continue
 		}
-	}
-	for _, dir := range []string{h.node.PodsDir(), h.node.PluginsDir()} {
-		for _, m := range h.table.Under(dir) {
-			if !covered[m.ID] {
-				h.visibleMounts[m.Point] = m
-			}
+		h.shownDevices[deviceOf(*m)] = true
+		if mountinfo.Within(pods, m.Point) || mountinfo.Within(plugins, m.Point) {
+			h.visibleMounts[m.Point] = *m
 		}
 	}
 	return h, nil

@@ -6,7 +6,6 @@ package volume
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -45,8 +44,7 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 		}
 	}
 	var points []string
-	for _, point := range slices.Sorted(maps.Keys(e.host.visibleMounts)) {
-		m := e.host.visibleMounts[point]
+	for point, m := range e.host.visibleMounts {
 		if mountinfo.Within(e.host.node.PluginsDir(), point) && isRemote(m.FSType) && !claimed[deviceOf(m)] {
 			points = append(points, point)
 		}
@@ -54,6 +52,7 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 	if len(points) == 0 {
 		return nil
 	}
+	slices.Sort(points)
 	waits, err := e.waitingFor(ctx)
 	if err != nil {
 		return err
