@@ -8,23 +8,18 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cli"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/memlimit"
 )
-
-// garbagePercent is for a program that ends soon: by default a tenth of the time of a scan goes to the collection of memory that is hardly garbage yet.
-const garbagePercent = 400
 
 func main() {
 	subprocess.Main(registry.Jobs()...)
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbagePercent)
-	}
+	memlimit.DelayCollection()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second one ends us at once
 	status := verb.Run(ctx, cli.NewCommand())
