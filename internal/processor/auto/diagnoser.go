@@ -76,12 +76,16 @@ func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (process
 		return processor.Result{}, err
 	}
 	s := checkSum{result: processor.Result{Values: map[string]string{}, Files: map[string]string{}}, podIsNamed: request.Pod.Name != ""}
-	for _, t := range targets {
-		one, err := t.Diagnoser.Run(ctx, t.request)
-		if ctx.Err() != nil {
-			return processor.Result{}, context.Cause(ctx)
-		}
-		s.addResult(t, one, err)
+	atOnce := 1
+	if s.podIsNamed {
+		atOnce = maxLooksAtOnce
+	}
+	looks, err := runLooks(ctx, targets, atOnce)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	for i, l := range looks {
+		s.addResult(targets[i], l.result, l.err)
 	}
 	if text := s.addLeaving(ctx, d.Leaving, deleted); request.Pod.Name != "" && text != "" {
 		nothing = "No mount fault was found: " + text
