@@ -6,6 +6,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan/orphantest"
@@ -176,5 +179,36 @@ func TestRecoverOfOrphans(t *testing.T) {
 	run("scan", pods).says(t, 1, "OrphanedPodVolumes", orphantest.Other)
 	if _, err := os.Stat(left); err != nil {
 		t.Errorf("the data is gone: %v", err)
+	}
+}
+
+// TestScanListsAnOrphanOnce: each pod that is gone is one fault, however many volumes it has left, and no volume of it is listed beside.
+func TestScanListsAnOrphanOnce(t *testing.T) {
+	w := newNode(t, &volumetest.Scene{Scene: kubelettest.New(t), Pod: kubelettest.NewPod()})
+	w.strand(t)
+	r := callers[0].run(t, w.s.program, "", "scan", "--kubelet-pid="+w.kubelet(t), "--pods="+w.pods, "-o", "json")
+	var report struct {
+		Faults []struct {
+			Code fault.Code
+			Pod  struct{ UID string }
+		}
+		Looked struct {
+			Unproven []struct {
+				Point string
+				Pod   struct{ UID string }
+			}
+		}
+	}
+	must(t, json.Unmarshal([]byte(r.out), &report))
+	listed := map[string][]string{}
+	for _, f := range report.Faults {
+		listed[f.Pod.UID] = append(listed[f.Pod.UID], string(f.Code))
+	}
+	for _, u := range report.Looked.Unproven {
+		listed[u.Pod.UID] = append(listed[u.Pod.UID], "not judged: "+u.Point)
+	}
+	once := []string{string(fault.OrphanedPodVolumes)}
+	if diff := cmp.Diff(map[string][]string{orphantest.Gone: once, orphantest.Other: once}, listed); diff != "" {
+		t.Errorf("listed by pod (-want +got):\n%s\n%s", diff, r.out)
 	}
 }
