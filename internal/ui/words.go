@@ -4,6 +4,7 @@
 package ui
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"slices"
@@ -35,13 +36,8 @@ func AddLanguage(cmd *cobra.Command, to *Language) {
 
 // localeLanguage is the language of the first variable that is set, as setlocale(3) does.
 func localeLanguage(env func(string) string) Language {
-	for _, name := range []string{"LC_ALL", "LC_MESSAGES", "LANG"} {
-		if value := env(name); value != "" {
-			if strings.HasPrefix(value, string(Chinese)) {
-				return Chinese
-			}
-			break
-		}
+	if strings.HasPrefix(cmp.Or(env("LC_ALL"), env("LC_MESSAGES"), env("LANG")), string(Chinese)) {
+		return Chinese
 	}
 	return English
 }

@@ -84,14 +84,19 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 		return err
 	}
 	args := []string{"/kubediag", "bundle", "-o", "-"}
-	specs, err := apiClient.podsOfNode(ctx, o.node)
-	switch {
+	var pods corev1.PodList
+	var specs []byte
+	switch err := apiClient.server.List(ctx, &pods, ctrlclient.MatchingFields{"spec.nodeName": o.node}); {
 	case errors.Is(err, verb.ErrRefused):
 		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line("without the pods' specs: "+err.Error()))
 	case err != nil:
 		return err
 	default:
 		args = append(args, "--pods", "-")
+		pods.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}
+		if specs, err = json.Marshal(&pods); err != nil {
+			return fmt.Errorf("write down the pods of node %q: %w", o.node, err)
+		}
 	}
 	b, err := agent.makeBundle(ctx, args, specs)
 	if err != nil {
@@ -136,20 +141,6 @@ func (c *client) agentPodOf(ctx context.Context, node, home string) (*agentPod, 
 			node, node, version.CLIImage())
 	}
 	return &agentPod{c, &list.Items[i]}, nil
-}
-
-// podsOfNode are the pods of a node, as JSON.
-func (c *client) podsOfNode(ctx context.Context, node string) ([]byte, error) {
-	var list corev1.PodList
-	if err := c.server.List(ctx, &list, ctrlclient.MatchingFields{"spec.nodeName": node}); err != nil {
-		return nil, err
-	}
-	list.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}
-	text, err := json.Marshal(&list)
-	if err != nil {
-		return nil, fmt.Errorf("write down the pods of node %q: %w", node, err)
-	}
-	return text, nil
 }
 
 // makeBundle runs a command in the agent's container, and reads the bundle that it writes to its standard output.

@@ -233,8 +233,22 @@ func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
 		switch {
 		case v.from == "":
 			commands = append(commands, fault.Command{Purpose: "evidence, plan and commands of number 1", Line: "kubediag show 1"})
-			heal, left := v.recoverCommands(places)
-			commands = append(commands, heal...)
+			line := "kubediag recover" + v.flags
+			if v.piped { // what it has read is gone
+				line = getPods + v.program.commandLine(line+" --pods=pods.json")
+			}
+			var left []faultPlace // that it cannot repair
+			for _, p := range places {
+				f := p.faults[0]
+				if entry := fault.Known().Entry(f.Code); f.Details.Repair == "" || entry.Operation == "" || f.Pod.Name == "" && entry.Scope.OfPod() {
+					left = append(left, p)
+					continue
+				}
+				line += " " + strconv.Itoa(p.number)
+			}
+			if len(left) < len(places) {
+				commands = append(commands, fault.Command{Purpose: "asks, then repairs without loss", Line: line})
+			}
 			commands = append(commands, v.repairCommands(left)...)
 		case v.from != "-": // standard input is read once
 			commands = append(commands, fault.Command{Purpose: "evidence and plan of number 1", Line: "kubediag show" + v.flags + " 1"})
@@ -242,26 +256,6 @@ func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
 		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
 	}
 	return commands
-}
-
-// recoverCommands is the command that repairs all that it can, and the places that it leaves.
-func (v scanView) recoverCommands(places []faultPlace) (list []fault.Command, left []faultPlace) {
-	line := "kubediag recover" + v.flags
-	if v.piped { // what it has read is gone
-		line = getPods + v.program.commandLine(line+" --pods=pods.json")
-	}
-	for _, p := range places {
-		f := p.faults[0]
-		if entry := fault.Known().Entry(f.Code); f.Details.Repair == "" || entry.Operation == "" || f.Pod.Name == "" && entry.Scope.OfPod() {
-			left = append(left, p)
-			continue
-		}
-		line += " " + strconv.Itoa(p.number)
-	}
-	if len(left) == len(places) {
-		return nil, left
-	}
-	return []fault.Command{{Purpose: "asks, then repairs without loss", Line: line}}, left
 }
 
 // repairCommands is the first command that repairs something and loses nothing, if it fits.
