@@ -84,9 +84,23 @@ type holderSearch struct {
 // newSearch asks the kernel about the device itself, one of all: the truth test, the
 // live superblocks, and the kernel's own uses.
 func (f *Finder) newSearch(d blockdev.Device, all []blockdev.Device) (*holderSearch, error) {
+	signs := deviceSigns{
+		devices: map[blockdev.Number]bool{}, superblockNumbers: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
+		byUniqueID: map[uint64]blockdev.Number{}, byMountInfoID: map[int]blockdev.Number{},
+		byID: map[uint64]mountns.Mount{},
+	}
+	signs.devices[d.Number], signs.superblockNumbers[d.Number] = true, true
+	for _, other := range all {
+		switch {
+		case other.Parent == d.Name:
+			signs.devices[other.Number], signs.superblockNumbers[other.Number] = true, true
+		case d.Parent != "" && d.Parent == other.Name: // a descriptor of the disk does not hold the partition
+			signs.superblockNumbers[other.Number] = true
+		}
+	}
 	search := &holderSearch{
 		sys: f.Sys, runner: f.Runner, withProcesses: f.WithProcesses, pass: f.Pass, allDevices: all,
-		deviceSigns:   newDeviceSigns(d, all),
+		deviceSigns:   signs,
 		reportBuilder: reportBuilder{report: &Report{Device: d}, explained: map[blockdev.Number]bool{}, entries: map[holderKey]int{}},
 	}
 	if d.Kind != blockdev.Anonymous { // the kernel shows no superblock without a device but by its mounts and users

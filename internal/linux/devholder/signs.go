@@ -23,26 +23,6 @@ type deviceSigns struct {
 	byID                       map[uint64]mountns.Mount   // the same by each number that statx may give: unique IDs are above 2³¹
 }
 
-// newDeviceSigns has the numbers of one device of all: its own, those of its partitions, and that of the disk that it is
-// a partition of. A descriptor of that disk does not hold the partition.
-func newDeviceSigns(d blockdev.Device, all []blockdev.Device) deviceSigns {
-	s := deviceSigns{
-		devices: map[blockdev.Number]bool{}, superblockNumbers: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
-		byUniqueID: map[uint64]blockdev.Number{}, byMountInfoID: map[int]blockdev.Number{},
-		byID: map[uint64]mountns.Mount{},
-	}
-	s.devices[d.Number], s.superblockNumbers[d.Number] = true, true
-	for _, other := range all {
-		switch {
-		case other.Parent == d.Name:
-			s.devices[other.Number], s.superblockNumbers[other.Number] = true, true
-		case d.Parent != "" && d.Parent == other.Name:
-			s.superblockNumbers[other.Number] = true
-		}
-	}
-	return s
-}
-
 // marks are the signs for a job. If the mounts of one namespace were read from mountinfo, they have no unique IDs: then no mount is known by
 // its own, as a file of that namespace would be on none of them.
 func (s *deviceSigns) marks() deviceMarks {

@@ -15,7 +15,26 @@ import (
 // findMounts finds the mounts of all targets. It looks up no path: the way to one may lead over any file system, and
 // this process must not wait.
 func (s *pass) findMounts() {
-	s.place()
+	own, err := mountns.Self()
+	var homeless []mountns.Namespace
+	for i, t := range s.targets {
+		if t.Namespace == (mountns.Namespace{}) || err == nil && t.Namespace.Same(own) {
+			continue
+		}
+		s.found[i].namespace = t.Namespace
+		if t.Namespace.PID == 0 {
+			homeless = append(homeless, t.Namespace)
+		}
+	}
+	if len(homeless) > 0 {
+		holders, _, _ := mountns.Holders(homeless) // else each is searched for by itself
+		for i := range s.found {
+			ns := &s.found[i].namespace
+			if held := holders[ns.Inode]; ns.PID == 0 && len(held) > 0 && held[0].Kind == mountns.Process {
+				ns.PID = held[0].PID
+			}
+		}
+	}
 	s.locateAll(s.prober.Known, func(i int, state mount.State, err error) {
 		a, want := &s.answers[i], s.targets[i].ID
 		if err == nil && want != (mount.ID{}) && (!sameMount(want, state.ID) || want.MountInfoID != 0 && want.MountInfoID != state.MountInfoID) {

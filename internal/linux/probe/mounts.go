@@ -33,32 +33,6 @@ func (m *targetMounts) close() {
 	}
 }
 
-// place finds out which targets are in this process' own namespace, and
-// where the others' can be entered.
-func (m *targetMounts) place() {
-	own, err := mountns.Self()
-	var homeless []mountns.Namespace
-	for i, t := range m.targets {
-		if t.Namespace == (mountns.Namespace{}) || err == nil && t.Namespace.Same(own) {
-			continue
-		}
-		m.found[i].namespace = t.Namespace
-		if t.Namespace.PID == 0 {
-			homeless = append(homeless, t.Namespace)
-		}
-	}
-	if len(homeless) == 0 {
-		return
-	}
-	holders, _, _ := mountns.Holders(homeless) // else each is searched for by itself
-	for i := range m.found {
-		ns := &m.found[i].namespace
-		if held := holders[ns.Inode]; ns.PID == 0 && len(held) > 0 && held[0].Kind == mountns.Process {
-			ns.PID = held[0].PID
-		}
-	}
-}
-
 // locateAll finds the mounts of all targets in the mount tables, one namespace after another. known gives the table of a namespace if
 // it was read a short time before; nil: all are read.
 func (m *targetMounts) locateAll(known func(mountns.Namespace) *mountinfo.Table, then func(i int, st mount.State, err error)) {

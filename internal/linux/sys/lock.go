@@ -30,13 +30,28 @@ func LockFile(path string) (*FD, error) {
 	}
 	defer gate.Close()
 	fd, err := lockAt(path)
-	if err == unix.EAGAIN && ownerKilled(path) {
-		return replaceLocked(path)
+	if err == nil {
+		return writeOwner(fd)
 	}
-	if err != nil {
+	if err != unix.EAGAIN || !ownerKilled(path) {
 		return nil, err
 	}
-	return writeOwner(fd)
+	// A file of ours takes the place of the locked file. One from an attempt that was cut short may be there.
+	next := path + ".next"
+	if err := unix.Unlink(next); err != nil && err != unix.ENOENT {
+		return nil, err
+	}
+	if fd, err = lockAt(next); err == nil {
+		fd, err = writeOwner(fd)
+	}
+	if err == nil {
+		err = unix.Rename(next, path)
+	}
+	if err != nil {
+		_ = fd.Close()
+		return nil, err
+	}
+	return fd, nil
 }
 
 // lockAt opens a file and takes its lock.
@@ -47,26 +62,6 @@ func lockAt(path string) (*FD, error) {
 	}
 	fd := newFD(n)
 	if err := unix.Flock(fd.Int(), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = fd.Close()
-		return nil, err
-	}
-	return fd, nil
-}
-
-// replaceLocked puts a file of ours in the place of a locked file.
-func replaceLocked(path string) (*FD, error) {
-	next := path + ".next"
-	if err := unix.Unlink(next); err != nil && err != unix.ENOENT { // of an attempt that was cut short
-		return nil, err
-	}
-	fd, err := lockAt(next)
-	if err == nil {
-		fd, err = writeOwner(fd)
-	}
-	if err == nil {
-		err = unix.Rename(next, path)
-	}
-	if err != nil {
 		_ = fd.Close()
 		return nil, err
 	}
