@@ -69,12 +69,6 @@ type mountIdentity struct {
 	fsType  string
 }
 
-// sameMounts reports whether both are the same mounts. It ignores whether their source was deleted.
-func (i mountIdentity) sameMounts(other mountIdentity) bool {
-	i.deleted = other.deleted
-	return i == other
-}
-
 func (i *mountIdentity) add(m *mountns.Mount) {
 	if m.Unique >= i.uniqueID {
 		i.uniqueID, i.mountInfoID = m.Unique, m.ID

@@ -4,7 +4,9 @@
 package sentinel
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Bounds of the work.
@@ -65,10 +68,16 @@ type bindWatcher struct {
 
 // newBindWatcher watches the binds of a kubelet. asksOnly: only those whose file systems are asked.
 func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnly bool) (*bindWatcher, error) {
-	sources, err := newSourceWatcher(s.watches)
+	inotify, err := sys.NewWatcher()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make inotify instance: %w", err)
 	}
+	sources := &sourceWatcher{
+		inotify: inotify, events: make(chan []sys.Event, bufferedReads), stop: make(chan struct{}),
+		subscriptions: map[int][]subscription{}, watches: map[*bind][]int{},
+		room: share.Room{Places: watchedBinds(cmp.Or(s.watches, maxUserWatches()))}, owners: map[*bind]share.Owner{},
+	}
+	go sources.readEvents()
 	return &bindWatcher{
 		sentinel: s, memory: memory, binds: newBindQueue(s.Pods), node: node, mounts: newMountList(), sources: sources,
 		habits: node.Habits(), asksOnly: asksOnly,
@@ -256,10 +265,16 @@ func (w *bindWatcher) updateBinds() error {
 	}
 	for point, identity := range identities {
 		b := w.binds.byPoint[point]
-		switch {
-		case b != nil && b.identity == identity:
+		if b != nil && b.identity == identity {
 			continue
-		case b == nil || !b.identity.sameMounts(identity):
+		}
+		same := false // mounts as before; their source may have been deleted
+		if b != nil {
+			known := b.identity
+			known.deleted = identity.deleted
+			same = known == identity
+		}
+		if !same {
 			sub, ok := w.node.ParseSubPath(point)
 			if !ok {
 				continue

@@ -4,7 +4,6 @@
 package sentinel
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -66,21 +65,6 @@ type sourceWatcher struct {
 type subscription struct {
 	bind *bind
 	name string
-}
-
-// newSourceWatcher starts to read events. root has so many watches; 0: as the kernel says. The caller closes it.
-func newSourceWatcher(watches int) (*sourceWatcher, error) {
-	inotify, err := sys.NewWatcher()
-	if err != nil {
-		return nil, fmt.Errorf("make inotify instance: %w", err)
-	}
-	s := &sourceWatcher{
-		inotify: inotify, events: make(chan []sys.Event, bufferedReads), stop: make(chan struct{}),
-		subscriptions: map[int][]subscription{}, watches: map[*bind][]int{},
-		room: share.Room{Places: watchedBinds(cmp.Or(watches, maxUserWatches()))}, owners: map[*bind]share.Owner{},
-	}
-	go s.readEvents()
-	return s, nil
 }
 
 // A bind has at most two watches. All binds together have half of the watches of root, which it needs for the kubelet, too.
