@@ -42,24 +42,6 @@ func (f *failures) noteAllowed(code fault.Code, pod share.Owner, policies []stri
 	f.allowed.Set(pod, fault.Key{Code: code, PodUID: pod.Pod}, selected{pod.Namespace, policies})
 }
 
-// addFailure counts a failed repair.
-func (f *failures) addFailure(key fault.Key, of selected, now time.Time) {
-	failed := f.faults[key]
-	if failed == nil {
-		if !f.room.May(accountOf(key, of.namespace)) {
-			f.forget(func(_ fault.Key, old *failure) bool { return now.Sub(old.last) > rowMemory })
-		}
-		if !f.room.Take(accountOf(key, of.namespace)) {
-			return
-		}
-		failed = &failure{}
-		f.faults[key] = failed
-		failed.namespace = of.namespace
-	}
-	failed.count++
-	failed.last, failed.policies = now, of.policies
-}
-
 func accountOf(key fault.Key, namespace string) share.Owner {
 	return share.Owner{Namespace: namespace, Pod: key.PodUID}
 }

@@ -58,11 +58,15 @@ type Guard struct {
 	failures failures
 	refusals *share.Memory[fault.Key, string]      // why the last repair of a subject was refused
 	allowed  *share.Memory[fault.Key, v1.Decision] // the decision that allowed a repair, until Allowed returns it
-	// answered is closed when anything may have changed, and replaced. subscribers receive then, too.
-	answered    chan struct{}
-	subscribers []chan struct{}
+	waiting  listeners
 	// noWaitUntil is set if a request took too long: until then no repair waits for one.
 	noWaitUntil time.Time
+}
+
+// listeners wait until a Guard may decide otherwise.
+type listeners struct {
+	answered    chan struct{}   // closed when anything may have changed, and replaced
+	subscribers []chan struct{} // receive then, too
 }
 
 // New returns a Guard. Start makes its requests.
@@ -73,7 +77,7 @@ func New(o Options) *Guard {
 		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: cache.NewLRUExpireCache(maxObjects)},
 		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, claims: map[string]*claim{}, room: share.Room{Places: maxSlotClaims}},
 		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[fault.Key]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: failures{faults: map[fault.Key]*failure{}, room: share.Room{Places: maxFaults}, allowed: share.NewMemory[fault.Key, selected](maxFaults)},
-		refusals: share.NewMemory[fault.Key, string](maxFaults), allowed: share.NewMemory[fault.Key, v1.Decision](maxFaults), answered: make(chan struct{}),
+		refusals: share.NewMemory[fault.Key, string](maxFaults), allowed: share.NewMemory[fault.Key, v1.Decision](maxFaults), waiting: listeners{answered: make(chan struct{})},
 	}
 }
 
@@ -88,7 +92,7 @@ func (g *Guard) Subscribe() <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.subscribers = append(g.subscribers, changed)
+	g.waiting.subscribers = append(g.waiting.subscribers, changed)
 	return changed
 }
 
@@ -96,9 +100,9 @@ func (g *Guard) Subscribe() <-chan struct{} {
 func (g *Guard) notify() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	close(g.answered)
-	g.answered = make(chan struct{})
-	for _, s := range g.subscribers {
+	close(g.waiting.answered)
+	g.waiting.answered = make(chan struct{})
+	for _, s := range g.waiting.subscribers {
 		select {
 		case s <- struct{}{}:
 		default: // it is to ask again already
@@ -171,7 +175,26 @@ func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.D
 		g.objects.want(nodeKey)
 	}
 	if d.Mode == v1.RecoveryApprove || d.Mode == v1.RecoveryAutomatic {
-		g.distrust(&d, code, ownerOf(pod).Namespace, now)
+		// No repair is allowed if the agent's knowledge is too old, or if the agent itself has seen too many repairs fail.
+		oldest := time.Duration(v1.DefaultStalenessSeconds) * time.Second
+		for i, p := range d.Policies {
+			if i == 0 || p.Object.Spec.MaximumStaleness() < oldest {
+				oldest = p.Object.Spec.MaximumStaleness()
+			}
+		}
+		var reason policy.Reason
+		if age, known := g.Freshness.Age(now); !known || age > oldest {
+			reason = policy.Reason{
+				Why:  fmt.Sprintf("the agent may have missed changes of policies for more than %s", oldest),
+				Next: "wait until the agent reaches the API server",
+			}
+		}
+		for i := 0; i < len(d.Policies) && reason.Why == ""; i++ {
+			reason = g.failures.broken(code, d.Policies[i], ownerOf(pod).Namespace, now)
+		}
+		if reason.Why != "" {
+			d.Mode, d.Reason = v1.RecoveryObserve, reason
+		}
 	}
 	if pod != nil && extract.Large(pod) && d.Mode != v1.RecoveryOff {
 		d.Mode, d.Reason = v1.RecoveryObserve, policy.Reason{
@@ -180,29 +203,6 @@ func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.D
 		}
 	}
 	return d
-}
-
-// distrust allows no repair if the agent's knowledge is too old, or if the agent itself has seen too many repairs fail.
-func (g *Guard) distrust(d *policy.Decision, code fault.Code, namespace string, now time.Time) {
-	oldest := time.Duration(v1.DefaultStalenessSeconds) * time.Second
-	for i, p := range d.Policies {
-		if i == 0 || p.Object.Spec.MaximumStaleness() < oldest {
-			oldest = p.Object.Spec.MaximumStaleness()
-		}
-	}
-	if age, known := g.Freshness.Age(now); !known || age > oldest {
-		d.Mode, d.Reason = v1.RecoveryObserve, policy.Reason{
-			Why:  fmt.Sprintf("the agent may have missed changes of policies for more than %s", oldest),
-			Next: "wait until the agent reaches the API server",
-		}
-		return
-	}
-	for _, p := range d.Policies {
-		if reason := g.failures.broken(code, p, namespace, now); reason.Why != "" {
-			d.Mode, d.Reason = v1.RecoveryObserve, reason
-			return
-		}
-	}
 }
 
 // rowReason says that a row of failed repairs opens the breaker of a policy.

@@ -101,7 +101,7 @@ func (g *Guard) AcquireRequested(ctx context.Context, r Request) (policy.Reason,
 		defer g.mu.Unlock()
 		refusal, pending := g.take(r.Pod, d.Policies, time.Now())
 		if pending {
-			return policy.Reason{}, g.answered
+			return policy.Reason{}, g.waiting.answered
 		}
 		if refusal.Why == "" {
 			g.failures.noteAllowed(r.Code, ownerOf(r.Pod), d.Names())
@@ -133,11 +133,11 @@ func (g *Guard) decideFully(code fault.Code, pod *corev1.Pod) (decision policy.D
 	defer g.mu.Unlock()
 	now := time.Now()
 	if decision = g.decide(code, pod, now); decision.NeedsNamespace || decision.NeedsNode {
-		return decision, g.answered
+		return decision, g.waiting.answered
 	}
 	if pod != nil && g.objects.get(pod.Namespace, now) == nil {
 		g.objects.want(pod.Namespace)
-		return decision, g.answered
+		return decision, g.waiting.answered
 	}
 	return decision, nil
 }

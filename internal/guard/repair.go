@@ -75,7 +75,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 		g.allowed.Set(ownerOf(pod), finding.Key(), v1.Decision{Mode: string(decision.Mode), Policies: decision.Names(), Reason: decision.Why})
 		return true, nil
 	case pending && !now.Before(g.noWaitUntil):
-		return false, g.answered
+		return false, g.waiting.answered
 	}
 	g.refusals.Set(ownerOf(pod), finding.Key().Subject(), refusal)
 	return false, nil
@@ -111,7 +111,20 @@ func (g *Guard) Ended(key fault.Key, pod fault.Pod, err error) {
 		g.refusals.Delete(key.Subject())
 		return
 	}
-	g.failures.addFailure(key.Subject(), of, now)
+	rows, subject := &g.failures, key.Subject()
+	failed := rows.faults[subject]
+	if failed == nil {
+		if !rows.room.May(accountOf(subject, of.namespace)) {
+			rows.forget(func(_ fault.Key, old *failure) bool { return now.Sub(old.last) > rowMemory })
+		}
+		if !rows.room.Take(accountOf(subject, of.namespace)) {
+			return
+		}
+		failed = &failure{selected: of}
+		rows.faults[subject] = failed
+	}
+	failed.count++
+	failed.last, failed.policies = now, of.policies
 }
 
 // Recovery is the part of a MountFault about the repair of its faults, which all have the same subject. pod is nil for a
