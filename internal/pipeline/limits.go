@@ -20,6 +20,7 @@ const (
 	maxStackBytes    = 8 << 10
 	maxArtifactBytes = 64 << 20 // of all files of one run
 	maxFiles         = 1000     // of one run
+	maxCopied        = 16 << 20 // of a file that is copied into the status, where there is no room for a larger one in any case
 	maxKeys          = 256      // of one operation
 	maxKeyBytes      = 253
 	// etcd takes 1.5 MiB by default. The status has the room that the rest of the object leaves, within bounds, and its

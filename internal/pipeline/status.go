@@ -4,11 +4,15 @@
 package pipeline
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/redact"
 )
 
 // statusWriter writes the status of a Diagnosis: into d, and from there to the store.
@@ -99,7 +104,27 @@ func (w *statusWriter) conclude(r report, t *terminalError, f *files) {
 		w.progress(r)
 	}
 	if w.d.Spec.Artifacts == v1.ArtifactsInStatus {
-		copyArtifacts(s.Artifacts, f)
+		// The files that the operations have kept are copied, as far as there is room. A file that cannot be read has no copy.
+		room := v1.MaxArtifactBytes
+		for i := range s.Artifacts {
+			a := &s.Artifacts[i]
+			kept, below := artifact(*a), false
+			if kept.Path, below = strings.CutPrefix(a.Path, f.base+"/"); !below || a.SizeBytes > maxCopied {
+				continue
+			}
+			text, err := f.load(kept)
+			if err != nil {
+				continue
+			}
+			var content bytes.Buffer // which takes all
+			packed := gzip.NewWriter(&content)
+			_, _ = io.WriteString(packed, printable.Text(redact.Text(text)))
+			_ = packed.Close()
+			if content.Len() <= room {
+				a.Content = content.Bytes()
+				room -= content.Len()
+			}
+		}
 	}
 	now := metav1.Now()
 	s.CompletionTime, s.Outcome = &now, outcome(s.Faults, r, t)
