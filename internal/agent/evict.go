@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,14 +54,19 @@ func (o *options) newEvictor(config *rest.Config) (repair.Evictor, error) {
 
 // Evict asks once: a budget that forbids it is for the pipeline to wait for.
 func (e *evictor) Evict(ctx context.Context, namespace, name, uid string) error {
-	version, err := e.evictionVersion(ctx)
-	if err != nil {
-		return err
+	// The version of the group policy which the API server takes evictions in may be another one after an update.
+	list := &metav1.APIResourceList{}
+	if err := e.set.CoreV1().RESTClient().Get().AbsPath("/api/v1").Do(ctx).Into(list); err != nil {
+		return fmt.Errorf("asking for the version of evictions: %w", err)
+	}
+	i := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/eviction" && r.Group == policyv1.GroupName })
+	if i < 0 {
+		return errNoEviction
 	}
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
 	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID(uid))}}
 	var eviction runtime.Object
-	switch version {
+	switch version := list.APIResources[i].Version; version {
 	case "v1":
 		eviction = &policyv1.Eviction{ObjectMeta: meta, DeleteOptions: options}
 	case "v1beta1":
@@ -68,7 +74,7 @@ func (e *evictor) Evict(ctx context.Context, namespace, name, uid string) error 
 	default:
 		return fmt.Errorf("%w %q", errEvictionVersion, version)
 	}
-	err = e.set.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
+	err := e.set.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
 		Body(eviction).MaxRetries(0).Do(ctx).Error()
 	if !apierrors.IsConflict(err) {
 		return evictionError(err)
@@ -82,21 +88,6 @@ func (e *evictor) Evict(ctx context.Context, namespace, name, uid string) error 
 		return errors.Join(err, errGet)
 	}
 	return err
-}
-
-// evictionVersion is that of the group policy which the API server takes evictions in. It may be updated while the
-// agent runs.
-func (e *evictor) evictionVersion(ctx context.Context) (string, error) {
-	list := &metav1.APIResourceList{}
-	if err := e.set.CoreV1().RESTClient().Get().AbsPath("/api/v1").Do(ctx).Into(list); err != nil {
-		return "", fmt.Errorf("asking for the version of evictions: %w", err)
-	}
-	for _, r := range list.APIResources {
-		if r.Name == "pods/eviction" && r.Group == policyv1.GroupName {
-			return r.Version, nil
-		}
-	}
-	return "", errNoEviction
 }
 
 // evictionError translates an error of the API server for podEvictRecover.

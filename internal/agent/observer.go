@@ -99,7 +99,12 @@ func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipe
 	if !a.Waiting {
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
-	broken := faultOf(diagnosis, a.Action)
+	var broken v1.Fault // the one that the action repairs, by its mount
+	if i := slices.IndexFunc(diagnosis.Status.Faults, func(f v1.Fault) bool {
+		return f.Code == a.Fault && f.Mount != nil && a.Mount != nil && f.Mount.Namespace == a.Mount.Namespace && f.Mount.Point == a.Mount.Point
+	}); i >= 0 {
+		broken = diagnosis.Status.Faults[i]
+	}
 	whose := inWhose(broken.Container, broken.Volume)
 	if a.Phase == v1.ActionFailed {
 		state := "failed"
@@ -125,16 +130,6 @@ func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipe
 		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
 		return
 	}
-}
-
-// faultOf returns the fault of a Diagnosis that an action repairs, by its mount; the zero value if there is none.
-func faultOf(d *v1.Diagnosis, a v1.Action) v1.Fault {
-	for _, f := range d.Status.Faults {
-		if f.Code == a.Fault && f.Mount != nil && a.Mount != nil && f.Mount.Namespace == a.Mount.Namespace && f.Mount.Point == a.Mount.Point {
-			return f
-		}
-	}
-	return v1.Fault{}
 }
 
 // inWhose is the container and volume of a fault behind " in "; empty if neither is known.

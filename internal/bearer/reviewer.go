@@ -143,9 +143,25 @@ func (r *Reviewer) review(ctx context.Context, token string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("reviewing token: %w", err)
 		}
-		if isFor(review, audiences) {
-			return review.Status.User.Username, r.authorize(ctx, review.Status.User)
+		if !isFor(review, audiences) {
+			continue
 		}
+		user, extra := review.Status.User, map[string]authorizationv1.ExtraValue{}
+		for key, values := range user.Extra {
+			extra[key] = authorizationv1.ExtraValue(values)
+		}
+		access := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			ResourceAttributes: r.rule.Resource, NonResourceAttributes: r.rule.Path,
+		}}
+		access, err = r.access.Create(ctx, access, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			err = fmt.Errorf("reviewing access: %w", err)
+		case !access.Status.Allowed:
+			err = fmt.Errorf("%w: %s", ErrForbidden, r.rule)
+		}
+		return user.Username, err
 	}
 	return "", ErrUnauthenticated
 }
@@ -155,25 +171,6 @@ func (r *Reviewer) review(ctx context.Context, token string) (string, error) {
 func isFor(review *authenticationv1.TokenReview, audiences []string) bool {
 	named := func(a string) bool { return slices.Contains(audiences, a) }
 	return review.Status.Authenticated && (audiences == nil || slices.ContainsFunc(review.Status.Audiences, named))
-}
-
-func (r *Reviewer) authorize(ctx context.Context, user authenticationv1.UserInfo) error {
-	extra := map[string]authorizationv1.ExtraValue{}
-	for key, values := range user.Extra {
-		extra[key] = authorizationv1.ExtraValue(values)
-	}
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-		ResourceAttributes: r.rule.Resource, NonResourceAttributes: r.rule.Path,
-	}}
-	review, err := r.access.Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("reviewing access: %w", err)
-	}
-	if !review.Status.Allowed {
-		return fmt.Errorf("%w: %s", ErrForbidden, r.rule)
-	}
-	return nil
 }
 
 // knows reports whether a token has passed lately, and remembers that it was used.

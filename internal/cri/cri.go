@@ -101,7 +101,20 @@ func (c *Client) Remove(ctx context.Context, record Container) error {
 		return err
 	}
 	defer conn.close()
-	if err := conn.remove(ctx, record); err != nil {
+	// Runtimes differ in their errors for a missing container; all of them list the present ones.
+	records, err := conn.records(ctx, record.PodUID, record.Name)
+	if err == nil {
+		i := slices.IndexFunc(records, func(r Container) bool { return r.ID == record.ID })
+		switch {
+		case i < 0:
+		case !records[i].NeverStarted():
+			err = fmt.Errorf("%w: the container runs or has run", ErrNotRemovable)
+		default:
+			request := &runtimeapi.RemoveContainerRequest{ContainerId: record.ID}
+			err = conn.call(ctx, "RemoveContainer", request, &runtimeapi.RemoveContainerResponse{})
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("remove record %q of container %q: %w", record.ID, record.Name, err)
 	}
 	return nil
@@ -169,21 +182,4 @@ func moment(nanoseconds int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, nanoseconds)
-}
-
-func (c *connection) remove(ctx context.Context, want Container) error {
-	// Runtimes differ in their errors for a missing container; all of them list the present ones.
-	records, err := c.records(ctx, want.PodUID, want.Name)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(records, func(r Container) bool { return r.ID == want.ID })
-	if i < 0 {
-		return nil
-	}
-	if !records[i].NeverStarted() {
-		return fmt.Errorf("%w: the container runs or has run", ErrNotRemovable)
-	}
-	request := &runtimeapi.RemoveContainerRequest{ContainerId: want.ID}
-	return c.call(ctx, "RemoveContainer", request, &runtimeapi.RemoveContainerResponse{})
 }

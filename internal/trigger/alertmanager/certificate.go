@@ -51,8 +51,16 @@ func (o *OwnCertificate) obtain(ctx context.Context, log logr.Logger) (tls.Certi
 	var found tls.Certificate
 	var kept error
 	err := wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
-		var err error
-		found, err = o.stored(ctx)
+		secret, err := o.Secrets.Get(ctx, ServiceName, metav1.GetOptions{})
+		if err == nil {
+			found, err = tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+			if err == nil && o.isUsable(found.Leaf) {
+				return true, nil
+			}
+			if found, secret.Data, err = o.generate(); err == nil {
+				_, err = o.Secrets.Update(ctx, secret, metav1.UpdateOptions{})
+			}
+		}
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 			kept = err
@@ -74,25 +82,6 @@ func (o *OwnCertificate) obtain(ctx context.Context, log logr.Logger) (tls.Certi
 	log.Info("Receiving alerts by HTTPS with a self-signed certificate", "secret", secret,
 		"caFile", "echo "+base64.StdEncoding.EncodeToString(text)+" | base64 -d >kubediag-ca.crt")
 	return found, nil
-}
-
-// stored returns the certificate in the Secret. It stores one if there is none that is usable.
-func (o *OwnCertificate) stored(ctx context.Context) (tls.Certificate, error) {
-	secret, err := o.Secrets.Get(ctx, ServiceName, metav1.GetOptions{})
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	found, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
-	if err == nil && o.isUsable(found.Leaf) {
-		return found, nil
-	}
-	made, data, err := o.generate()
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	secret.Data = data
-	_, err = o.Secrets.Update(ctx, secret, metav1.UpdateOptions{})
-	return made, err
 }
 
 // isUsable reports whether a certificate has all names, and is valid for another year.
