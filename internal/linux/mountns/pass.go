@@ -133,12 +133,13 @@ func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, 
 	}
 	survey := k.survey
 	survey.Skipped = slices.Clone(survey.Skipped)
+	var brief MountBrief // one for all: it is valid for one call
 	if k.table != nil {
 		survey.Namespaces, survey.Mounts = survey.Namespaces+1, survey.Mounts+len(k.table.Mounts())
 		all := k.table.Mounts()
 		for i := range all {
 			m := &all[i]
-			brief := MountBrief{
+			brief = MountBrief{
 				Namespace: Namespace{Inode: k.host.Inode, ID: k.host.ID}, Major: m.Major, Minor: m.Minor, Parent: m.Parent,
 				MayHang: MayHang(m.FSType), Overlay: m.FSType == overlayType, known: m,
 			}
@@ -149,7 +150,7 @@ func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, 
 	}
 	for _, of := range k.namespaces {
 		for _, m := range of.mounts {
-			brief := MountBrief{
+			brief = MountBrief{
 				Namespace: of.namespace, Major: m.major, Minor: m.minor, Parent: int(m.parent), MayHang: m.mayHang, Overlay: m.overlay, unique: m.unique,
 			}
 			if err := visit(&brief); err != nil {
