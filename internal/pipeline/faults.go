@@ -29,14 +29,21 @@ func Faults(findings []fault.Finding) []v1.Fault {
 		if finding.Pod != (fault.Pod{}) {
 			f.Pod = &v1.FaultPod{Namespace: finding.Pod.Namespace, Name: finding.Pod.Name, UID: types.UID(finding.Pod.UID)}
 		}
-		i, known := indexOf(finding, at, all)
+		// The number of a mount that the kernel never uses again may be missing in one of two findings about it: then they are one if all
+		// else agrees, as fault.Mount.Same has it.
+		numberless := finding
+		numberless.Mount.ID = 0
+		i, known := at[identityOf(finding)]
+		if !known && finding.Mount.ID != 0 && finding.Mount.Point != "" {
+			i, known = at[identityOf(numberless)]
+			known = known && all[i].Mount.ID == 0
+		}
 		if !known {
 			i, all = len(all), append(all, f)
 		}
 		at[identityOf(finding)] = i
-		if finding.Mount.Point != "" { // also for findings that lack the number of its mount
-			finding.Mount.ID = 0
-			at[identityOf(finding)] = i
+		if finding.Mount.Point != "" {
+			at[identityOf(numberless)] = i
 		}
 		if !known {
 			continue
@@ -82,17 +89,6 @@ func identityOf(f fault.Finding) identity {
 		return identity{code: code, mount: m}
 	}
 	return identity{code: f.Code, pod: f.Pod.UID, container: f.Container, volume: f.Volume}
-}
-
-// indexOf is where a fault is that is the same. The number of a mount that the kernel never uses again may be missing in one of two findings about
-// it: then they are one if all else agrees, as fault.Mount.Same has it.
-func indexOf(f fault.Finding, at map[identity]int, all []v1.Fault) (i int, known bool) {
-	if i, known = at[identityOf(f)]; known || f.Mount.ID == 0 || f.Mount.Point == "" {
-		return i, known
-	}
-	f.Mount.ID = 0
-	i, known = at[identityOf(f)]
-	return i, known && all[i].Mount.ID == 0
 }
 
 func mountOf(m *fault.Mount) *v1.Mount {
