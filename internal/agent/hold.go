@@ -48,7 +48,18 @@ func (k *repairHolder) Check(ctx context.Context, request processor.Request, act
 	if byPolicy(d) {
 		held, err = k.guard.HoldRequested(ctx, requestOf(d, pod, action))
 	} else {
-		held, err = k.guard.Hold(ctx, action.Key().Code, pod, consentOf(d, pod))
+		// A person may have allowed the repair of a Diagnosis that no policy has asked for. In mode Approve nothing is repaired before a
+		// person has approved it.
+		consent := guard.NoConsent
+		switch byPerson := d.OwningTrigger() == nil; {
+		case byPerson && pod != nil && pod.Namespace != d.Namespace: // pod is nil for a fault of no pod
+			consent = guard.MadeElsewhere
+		case byPerson:
+			consent = guard.MadeByPerson
+		case d.Spec.Mode == v1.ModeApprove:
+			consent = guard.PlanApproved
+		}
+		held, err = k.guard.Hold(ctx, action.Key().Code, pod, consent)
 	}
 	return reasonText(held), err
 }
@@ -123,18 +134,4 @@ func (k *repairHolder) readDiagnosis(ctx context.Context, of processor.Diagnosis
 		d.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Trigger"}}
 	}
 	return d
-}
-
-// consentOf reports whether a person has allowed the repair of a Diagnosis that no policy has asked for. In mode
-// Approve nothing is repaired before a person has approved it. pod is nil for a fault of no pod.
-func consentOf(diagnosis *v1.Diagnosis, pod *corev1.Pod) guard.Consent {
-	switch {
-	case diagnosis.OwningTrigger() == nil && pod != nil && pod.Namespace != diagnosis.Namespace:
-		return guard.MadeElsewhere
-	case diagnosis.OwningTrigger() == nil:
-		return guard.MadeByPerson
-	case diagnosis.Spec.Mode == v1.ModeApprove:
-		return guard.PlanApproved
-	}
-	return guard.NoConsent
 }

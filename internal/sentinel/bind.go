@@ -173,12 +173,16 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.described = n.found
-			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), Enter: enter}
+			var since time.Time // when the source was deleted; zero if the kernel does not record it
+			if n.found.State.Gone {
+				since = n.found.State.Changed
+			}
+			b.fault = &Fault{Finding: f, Since: since, Enter: enter}
 			if !w.memory.isNotified(b, n.found.State.ID) {
 				w.memory.notified[b.location()] = n.found.State.ID
-				var age time.Duration // at the inspection, if the kernel records when the source was deleted
-				if !b.fault.Since.IsZero() {
-					age = max(0, n.inspectedAt.Sub(b.fault.Since))
+				var age time.Duration // at the inspection
+				if !since.IsZero() {
+					age = max(0, n.inspectedAt.Sub(since))
 				}
 				w.sentinel.Observer.Found(f, age)
 			}
@@ -322,14 +326,6 @@ func (m *bindMemory) isNotified(b *bind, id mount.ID) bool {
 	previous.Root, _ = mountinfo.Deleted(previous.Root)
 	id.Root, _ = mountinfo.Deleted(id.Root)
 	return ok && previous.Same(id)
-}
-
-// faultStart returns when a source was deleted. It is zero if the kernel does not record it.
-func faultStart(st mount.State) time.Time {
-	if !st.Gone {
-		return time.Time{}
-	}
-	return st.Changed
 }
 
 // watchSource sets watches on the bind's source. It runs inside the kubelet's mount namespace and before the
