@@ -5,14 +5,10 @@ package alertmanager
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -80,14 +76,4 @@ func (a *alert) resolved(now time.Time) bool {
 		return a.Status != "firing"
 	}
 	return !a.EndsAt.IsZero() && !a.EndsAt.After(now)
-}
-
-// key names an alert by its labels, as Alertmanager does.
-func (a *alert) key() string {
-	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
-		value := a.Labels[name]
-		fmt.Fprintf(h, "%d %s %d %s ", len(name), name, len(value), value)
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

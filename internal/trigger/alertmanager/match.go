@@ -4,6 +4,8 @@
 package alertmanager
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"regexp"
@@ -87,8 +89,13 @@ func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
 	for name, value := range a.Annotations {
 		read["annotations."+name] = value
 	}
+	key := sha256.New() // an alert has the name of its labels, as in Alertmanager
+	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
+		value := a.Labels[name]
+		fmt.Fprintf(key, "%d %s %d %s ", len(name), name, len(value), value)
+	}
 	cause := trigger.Cause{
-		Kind: trigger.KindAlert, Key: a.key(), Time: s.now,
+		Kind: trigger.KindAlert, Key: hex.EncodeToString(key.Sum(nil)), Time: s.now,
 		Annotations: map[string]string{v1.AnnotationPrometheusAlert: trigger.Excerpt(read)},
 	}
 	if t.NodeNameReferenceLabel != "" {
