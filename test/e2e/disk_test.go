@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/install"
 )
@@ -225,6 +226,17 @@ func (h *heldDisk) busy(t *testing.T) bool {
 	must(t, err)
 	must(t, f.Close())
 	return false
+}
+
+// awaitFree waits until nothing has the disk. A program of the machine that begins in a mount namespace of its own may have it for a moment.
+func (h *heldDisk) awaitFree(t *testing.T) {
+	t.Helper()
+	apitest.Eventually(t, func() error {
+		if h.busy(t) {
+			return fmt.Errorf("device %s is busy", h.device)
+		}
+		return nil
+	})
 }
 
 // loopFile is what the loop device is over.

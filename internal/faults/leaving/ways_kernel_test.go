@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -174,6 +175,26 @@ func TestMountInsideAVolume(t *testing.T) {
 	}
 }
 
+// awaitTaken waits until the server of a FUSE file system has taken a request that it leaves unanswered. Until then, a signal ends the process
+// that waits for it.
+func awaitTaken(t *testing.T, dir string) {
+	t.Helper()
+	control, err := fuse.Open()
+	kerneltest.Must(t, err)
+	defer control.Close()
+	root, err := sys.OpenRoot(dir)
+	kerneltest.Must(t, err)
+	defer root.Close()
+	at, err := root.Stat(0)
+	kerneltest.Must(t, err)
+	kerneltest.Await(t, "a request", func() bool {
+		c, err := control.Connection(at.Minor)
+		return err == nil && c.Waiting > 0
+	})
+	_, err = root.FileSystemReadOnly() // the server takes requests in their order
+	kerneltest.Must(t, err)
+}
+
 // TestKilledProcessThatWaits has a process of the pod wait for a file system that never answers. SIGKILL does not end it.
 func TestKilledProcessThatWaits(t *testing.T) {
 	s := newLeavingScene(t)
@@ -196,6 +217,7 @@ func TestKilledProcessThatWaits(t *testing.T) {
 	if state := s.look(time.Hour); state.Remains != nil || !strings.Contains(state.Text, "it still runs") {
 		t.Errorf("before it is killed: %+v", state)
 	}
+	awaitTaken(t, dir)
 	kerneltest.Must(t, app.Process.Kill())
 	kerneltest.Await(t, "a process that was killed and waits", func() bool {
 		status, err := os.ReadFile("/proc/" + strconv.Itoa(app.Process.Pid) + "/status")
