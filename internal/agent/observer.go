@@ -99,7 +99,7 @@ func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipe
 	if !a.Waiting {
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
-	var broken v1.Fault // the one that the action repairs, by its mount
+	var broken v1.Fault // the fault with the mount that the action repairs
 	if i := slices.IndexFunc(diagnosis.Status.Faults, func(f v1.Fault) bool {
 		return f.Code == a.Fault && f.Mount != nil && a.Mount != nil && f.Mount.Namespace == a.Mount.Namespace && f.Mount.Point == a.Mount.Point
 	}); i >= 0 {

@@ -135,7 +135,7 @@ type Entry struct {
 	NoPlan, Next string
 	Prevention   Prevention
 
-	// Without names the fields that the fault has none of, such as Symptom.Culprit. A field that is neither set nor named was forgotten.
+	// Without names the fields that are empty on purpose, such as Symptom.Culprit. A field that is neither set nor named was forgotten.
 	Without []string
 }
 
@@ -143,8 +143,8 @@ type Entry struct {
 type Symptom struct {
 	// Impact says when a finding hurts. A finding that keeps its pod from going has the impact ImpactTerminating.
 	Impact func(Finding) Impact
-	// Fact is the first part of the summary of a finding. Culprit is the whole summary of one that names the process behind
-	// it, and empty for the others.
+	// Fact is the first part of the summary of a finding. Culprit is the whole summary if the finding names the process behind
+	// it, and empty otherwise.
 	Fact, Culprit func(Finding) string
 	// BySpec reports whether only the spec of its pod shows a finding at a mount, on the node whose kubelet has that root.
 	BySpec func(at Mount, root string) bool

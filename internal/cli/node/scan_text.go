@@ -234,7 +234,7 @@ func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
 		case v.from == "":
 			commands = append(commands, fault.Command{Purpose: "evidence, plan and commands of number 1", Line: "kubediag show 1"})
 			line := "kubediag recover" + v.flags
-			if v.piped { // what it has read is gone
+			if v.piped { // standard input can be read once
 				line = getPods + v.program.commandLine(line+" --pods=pods.json")
 			}
 			var left []faultPlace // that it cannot repair

@@ -50,8 +50,8 @@ func (s *exitSearch) findKill() {
 	}
 }
 
-// findEnded notes two containers: the one that serves the driver now, and the last that ended in the time of the question. Among the latter, a
-// container with the name of the former comes first.
+// findEnded notes two containers: the one that serves the driver now, and the last that ended in the time of the question. Of those that
+// ended, a container with the name of the one that serves is preferred.
 func (s *exitSearch) findEnded() {
 	if i := slices.IndexFunc(s.containerRecords, func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited }); i >= 0 {
 		s.exit.After = &s.containerRecords[i] // the newest comes first

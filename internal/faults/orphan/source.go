@@ -51,7 +51,7 @@ func (i *Inspector) askSources(ctx context.Context, open []string) podSources {
 	if silent != nil {
 		s.unavailable = append(s.unavailable, "the container runtime could not be asked: "+silent.Error())
 	}
-	// A runtime of the wrong node would know none of our pods. If the API server was not asked, its pods in the cache count.
+	// The runtime of another node knows no pod of this one. If the API server was not asked, its pods in the cache count.
 	if len(s.unavailable) == 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(s.runtime)), func(uid string) bool {
 		return s.server[uid] || s.server == nil && i.inCache(uid)
 	}) {

@@ -46,7 +46,7 @@ type inspection struct {
 	removalStarted bool
 }
 
-// cleanupRetry is what is known of how the kubelet finishes with the volumes of pods that are gone.
+// cleanupRetry says how often the kubelet itself tries to clean up the volumes of pods that are gone.
 type cleanupRetry struct {
 	onlyOnce bool      // whether it tries once with those that it finds when it starts, and not mounted
 	since    time.Time // when it has started

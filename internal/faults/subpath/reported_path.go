@@ -88,7 +88,7 @@ func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding 
 }
 
 // reportedPath is the path in the kubelet's reason why the container waits, and the kind of file that it demands there, if it says so. The path is
-// absolute and plain: not the root, no way up, and nothing that a terminal obeys.
+// absolute. It is not the root, has no "..", and no control character.
 func (c containerSources) reportedPath() (name string, kind pathKind, ok bool) {
 	w := c.status.State.Waiting
 	if w == nil || !slices.Contains(reportReasons, w.Reason) || len(w.Message) > maxReport {

@@ -154,7 +154,7 @@ func (i *Inspector) describeNonempty(ctx context.Context, servers []fuse.Server)
 	var all []string
 	for _, s := range servers[:min(len(servers), maxServers)] {
 		var arguments []byte
-		_ = i.questionRunner.Run(ctx, subprocess.Options{ // what could not be read is for people alone
+		_ = i.questionRunner.Run(ctx, subprocess.Options{ // an error changes no decision: people alone read the arguments
 			Job: CommandLinesJob.Name, Input: s.PID, Deadline: commandLinesDeadline, Each: func(text json.RawMessage) error { return json.Unmarshal(text, &arguments) },
 			Owner: "arguments", Waits: []string{fmt.Sprintf("arguments of process %d", s.PID)},
 		})

@@ -58,7 +58,7 @@ func (i *Inspector) watchConnection(ctx context.Context, control *fuse.Control, 
 	prober := &probe.Prober{Deadline: silence + questionLead, Runner: &i.questionRunner, Overdue: func() {
 		select {
 		case monitor.questionWaits <- struct{}{}:
-		default: // one that is not received yet is enough
+		default: // one signal waits already, which is enough
 		}
 	}}
 	asking, cancel := context.WithCancel(ctx)
