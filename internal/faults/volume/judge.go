@@ -102,8 +102,8 @@ const reasonOtherDisk = "the pod has the file system on device %s, and the drive
 
 // reasonSameDisk names two volumes with one disk. A driver that keeps a mount over a reboot, while devices get other names, may give a pod the
 // data of another.
-const reasonSameDisk = "the whole file system on device %s is mounted for two volumes, %s and %s: one of them is of another volume, unless " +
-	"both handles name one disk"
+const reasonSameDisk = "the whole file system on device %s is mounted for two volumes, %s and %s: one of them shows the data of the other, " +
+	"unless both handles name one disk"
 
 // judgeMount decides about a mount from the answer of its root, and from what the kernel says of its file system and device.
 func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount, device blockdev.Health) Verdict {
