@@ -13,14 +13,13 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 	"kubediag.org/kubediag/internal/manifests"
 )
 
@@ -170,11 +169,7 @@ func TestPodsOfOtherNamespaces(t *testing.T) {
 // rightsOf asks an API server that has these objects, or answers with an error.
 func rightsOf(t *testing.T, fail error, objects ...client.Object) *Rights {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := admissionv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+	reader := kubeclienttest.Builder(t).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if fail != nil {
 				return fail

@@ -19,12 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -48,12 +47,8 @@ type testNode struct {
 
 func newNode(t *testing.T, objects ...client.Object) *testNode {
 	t.Helper()
-	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := &testNode{began: time.Now(), pods: map[string]*corev1.Pod{}}
-	n.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	n.store = kubeclienttest.Builder(t).WithObjects(objects...).Build()
 	n.client = interceptor.NewClient(n.store, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			return n.ask("create", o, func() error { return c.Create(ctx, o, opts...) })

@@ -11,13 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 const namespace = "kubediag"
@@ -31,12 +30,6 @@ type cluster struct {
 // newCluster has two nodes, a pod on the first, and an OperationSet that declares one parameter.
 func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *cluster {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "pod-uid"}}
 	pod.Spec.NodeName = "n1"
 	op := &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "op"}}
@@ -58,7 +51,7 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 		}
 		return c.Create(ctx, o, opts...)
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, pod, op, set)...).WithInterceptorFuncs(funcs).
+	c := kubeclienttest.Builder(t).WithObjects(append(objects, pod, op, set)...).WithInterceptorFuncs(funcs).
 		WithIndex(&v1.Diagnosis{}, unfinishedIndex, unfinished).Build()
 	return &cluster{c, &Dispatcher{Client: c, Reader: c, Namespace: namespace}}
 }

@@ -10,15 +10,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 var (
@@ -57,11 +56,7 @@ type approvalScene struct {
 
 func newApprovalScene(t *testing.T, objects ...client.Object) *approvalScene {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	c := kubeclienttest.Builder(t).WithObjects(objects...).
 		WithStatusSubresource(&v1.Diagnosis{}, &v1.RecoveryApproval{}).Build()
 	s := &approvalScene{Client: c, clock: testclock.NewFakeClock(now), events: record.NewFakeRecorder(10)}
 	s.r = &Reconciler{Client: c, Events: s.events, Clock: s.clock}

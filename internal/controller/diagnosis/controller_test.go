@@ -17,19 +17,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/admission"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 var request = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "d"}}
@@ -46,12 +45,6 @@ type diagnosisWorld struct {
 
 func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, admissionv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	w := &diagnosisWorld{
 		clock:  testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)),
 		events: record.NewFakeRecorder(100), failing: map[string]error{},
@@ -61,7 +54,7 @@ func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 		Agents: &Agents{Clock: w.clock, Namespace: "kubediag", LeaseDuration: 40 * time.Second, CheckEvery: 10 * time.Second},
 		Rights: &admission.Rights{Namespace: "kubediag"},
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, rightsInForce(t)...)...).WithStatusSubresource(&v1.Diagnosis{}).
+	c := kubeclienttest.Builder(t).WithObjects(append(objects, rightsInForce(t)...)...).WithStatusSubresource(&v1.Diagnosis{}).
 		WithIndex(&v1.Diagnosis{}, placeIndex, w.placeValues).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {

@@ -13,12 +13,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	testclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 // readAges reads the ages as Prometheus does.
@@ -46,10 +45,6 @@ func labelOf(m *dto.Metric) string { return m.GetLabel()[0].GetValue() }
 func TestAges(t *testing.T) {
 	start := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
 	clock := testclock.NewFakeClock(start)
-	scheme := runtime.NewScheme()
-	if err := coordinationv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	leaseOf := func(node string, at time.Time) *coordinationv1.Lease {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kubediag", Name: v1.AgentLeaseName(node), Labels: map[string]string{v1.LabelAgent: node}}}
 		l.Spec.HolderIdentity, l.Spec.RenewTime = &node, &metav1.MicroTime{Time: at}
@@ -63,7 +58,7 @@ func TestAges(t *testing.T) {
 	forged.Spec.HolderIdentity, named.Spec.HolderIdentity = &long, new("live")
 	unbounded := leaseOf(long, start)
 	unbounded.Labels[v1.LabelAgent] = v1.NodeLabelValue(long)
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(live, dead, other, forged, named, unbounded).Build()
+	c := kubeclienttest.Builder(t).WithObjects(live, dead, other, forged, named, unbounded).Build()
 	a := &Ages{Reader: c, Clock: clock, Namespace: "kubediag", Every: AgeInterval}
 	step := func(name string, want map[string]float64) {
 		t.Helper()

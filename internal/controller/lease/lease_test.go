@@ -20,11 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -44,14 +43,10 @@ func leaseOf(node string, ago time.Duration, change ...func(*coordinationv1.Leas
 
 func newSweeper(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Sweeper {
 	t.Helper()
-	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i, o := range objects { // the client writes to them, and tests share them
 		objects[i] = o.DeepCopyObject().(client.Object)
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs).WithObjects(objects...).Build()
+	c := kubeclienttest.Builder(t).WithInterceptorFuncs(funcs).WithObjects(objects...).Build()
 	return &Sweeper{Client: c, Reader: c, Clock: testclock.NewFakeClock(now), Namespace: "kubediag"}
 }
 

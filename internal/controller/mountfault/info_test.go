@@ -13,21 +13,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 // infoOf is the metric of these faults.
 func infoOf(t *testing.T, fails error, faults ...client.Object) Info {
 	t.Helper()
-	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Info{fake.NewClientBuilder().WithScheme(scheme).WithObjects(faults...).WithInterceptorFuncs(interceptor.Funcs{
+	return Info{kubeclienttest.Builder(t).WithObjects(faults...).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 			if fails != nil {
 				return fails

@@ -18,11 +18,10 @@ import (
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 func faultOf(node string, number int) *v1.MountFault {
@@ -33,13 +32,9 @@ func faultOf(node string, number int) *v1.MountFault {
 
 func newCollector(t *testing.T, funcs interceptor.Funcs) *Collector {
 	t.Helper()
-	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	there := &corev1.Node{}
 	there.Name = "there"
-	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs).
+	c := kubeclienttest.Builder(t).WithInterceptorFuncs(funcs).
 		WithObjects(there, faultOf("there", 1), faultOf("gone", 1), faultOf("gone", 2), faultOf("lost", 1)).Build()
 	return &Collector{Client: c, Reader: c, Clock: clock.RealClock{}}
 }

@@ -23,12 +23,11 @@ import (
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 )
 
 // cluster is an API server with nodes, pods that have faults, and a reconciler.
@@ -90,16 +89,12 @@ func (c accessOf) Create(_ context.Context, r *authorizationv1.SelfSubjectAccess
 // newCluster has so many nodes, n1 and so on, and these objects.
 func newCluster(t *testing.T, nodes int, objects ...client.Object) *cluster {
 	t.Helper()
-	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range nodes {
 		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i+1)}})
 	}
 	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	c := &cluster{clock: testclock.NewFakeClock(noon), events: record.NewFakeRecorder(100), right: true}
-	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.RecoveryPolicy{}).
+	c.Client = kubeclienttest.Builder(t).WithObjects(objects...).WithStatusSubresource(&v1.RecoveryPolicy{}).
 		WithInterceptorFuncs(interceptor.Funcs{List: c.list, Patch: c.patch}).Build()
 	c.r = &Reconciler{Client: c.Client, Reader: c.Client, Events: c.events, Clock: c.clock, Every: Interval, Access: accessOf{c}}
 	return c

@@ -13,15 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 	"kubediag.org/kubediag/internal/share"
 )
 
@@ -51,12 +50,8 @@ type cluster struct {
 
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	c := &cluster{clock: testclock.NewFakeClock(start)}
-	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Diagnosis{}).
+	c.Client = kubeclienttest.Builder(t).WithObjects(objects...).WithStatusSubresource(&v1.Diagnosis{}).
 		WithIndex(&v1.Diagnosis{}, unfinishedIndex, unfinished).WithIndex(&v1.Diagnosis{}, evictionIndex, evictions).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, next client.WithWatch, o client.Object, opts ...client.CreateOption) error {

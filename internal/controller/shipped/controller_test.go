@@ -14,12 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 	"kubediag.org/kubediag/internal/manifests"
 )
 
@@ -28,16 +27,12 @@ type releaseWorld struct{ *Reconciler }
 
 func newReleaseWorld(t *testing.T, objects ...client.Object) *releaseWorld {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	all, err := loadShipped()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &releaseWorld{&Reconciler{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Version: "v1.0.0", shipped: all,
+		Client: kubeclienttest.Builder(t).WithObjects(objects...).Build(), Version: "v1.0.0", shipped: all,
 	}}
 }
 

@@ -16,15 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -79,11 +78,7 @@ type triggerWorld struct {
 
 func newTriggerWorld(t *testing.T, objects ...client.Object) *triggerWorld {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Trigger{}).
+	c := kubeclienttest.Builder(t).WithObjects(objects...).WithStatusSubresource(&v1.Trigger{}).
 		WithIndex(&v1.Diagnosis{}, ownerIndex, ownerNames).Build()
 	w := &triggerWorld{Client: c, clock: testclock.NewFakeClock(start), d: &fakeDispatcher{}, source: fakeSource{}}
 	w.Reconciler = &Reconciler{
