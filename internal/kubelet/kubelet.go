@@ -142,12 +142,7 @@ func (n *Node) UniqueID(mount int) uint64 {
 }
 
 // TableInside returns the mount table of the kubelet's mount namespace. It is called in there, see Do.
-func (n *Node) TableInside() (*mountinfo.Table, error) {
-	if n.tables != nil {
-		return n.tables.table()
-	}
-	return mountns.Table(0)
-}
+func (n *Node) TableInside() (*mountinfo.Table, error) { return n.tableOf(0) }
 
 // readTable returns the mount table of a node that is ReadOnce; nil if it is none, or if the table cannot be read.
 func (n *Node) readTable() *mountinfo.Table {
@@ -172,7 +167,7 @@ func (n *Node) KnownTable(ns mountns.Namespace) *mountinfo.Table {
 // View looks up paths in the kubelet's mount namespace. Its methods are called in there, see Do.
 func (n *Node) View() mountns.View { return mountns.View{Known: n.readTable()} }
 
-// tableOf returns the mount table of the kubelet's process, which is pid; of this process if there is no kubelet.
+// tableOf returns the mount table of the kubelet's process, which is pid, or of the calling thread for 0.
 func (n *Node) tableOf(pid int) (*mountinfo.Table, error) {
 	if n.tables != nil {
 		return n.tables.table()

@@ -38,8 +38,7 @@ func TestReadAhead(t *testing.T) {
 	if readText() != text {
 		t.Error("the text was read again")
 	}
-	<-n.ahead.done
-	ahead := n.ahead.table
+	ahead := n.ahead.table()
 	if ahead == nil || readTable() != ahead {
 		t.Error("the table was read again")
 	}
@@ -55,7 +54,7 @@ func TestReadAhead(t *testing.T) {
 	if live := n.Live(); live.tables != nil {
 		t.Error("a node that reads at each call has a table")
 	}
-	<-n.ahead.done
+	n.ahead.table()
 	n.PID = 1 << 30 // of no process
 	n.ReadAhead()
 	if table := n.ahead.take(); table != nil {
