@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -22,36 +21,25 @@ const maxRestarts = 3
 // takes the memory of one page, however large the objects are. An informer reads a whole list at once, because the API server answers
 // that from its memory; pages come from its storage.
 func Pages(of cache.ListerWatcher, size int64, reduce cache.TransformFunc) cache.ListerWatcher {
-	p := &pages{ListerWatcherWithContext: cache.ToListerWatcherWithContext(of), size: size, reduce: reduce}
+	inner := cache.ToListerWatcherWithContext(of)
 	return &cache.ListWatch{
-		ListWithContextFunc: p.list,
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return p.WatchWithContext(ctx, o)
+		WatchFuncWithContext: inner.WatchWithContext,
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			for try := 0; ; try++ {
+				list, err := listPages(ctx, inner, size, reduce, o)
+				if try == maxRestarts || !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+					return list, err
+				}
+			}
 		},
 	}
 }
 
-type pages struct {
-	cache.ListerWatcherWithContext
-	size   int64
-	reduce cache.TransformFunc
-}
-
-func (p *pages) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	for try := 0; ; try++ {
-		list, err := p.listOnce(ctx, o)
-		if try < maxRestarts && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
-			continue
-		}
-		return list, err
-	}
-}
-
-func (p *pages) listOnce(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	o.ResourceVersion, o.ResourceVersionMatch, o.Limit, o.Continue = "", "", p.size, ""
+func listPages(ctx context.Context, from cache.ListerWithContext, size int64, reduce cache.TransformFunc, o metav1.ListOptions) (runtime.Object, error) {
+	o.ResourceVersion, o.ResourceVersionMatch, o.Limit, o.Continue = "", "", size, ""
 	var all []runtime.Object
 	for {
-		page, err := p.ListWithContext(ctx, o)
+		page, err := from.ListWithContext(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +48,7 @@ func (p *pages) listOnce(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 			return nil, fmt.Errorf("reading page: %w", err)
 		}
 		for _, item := range items {
-			kept, err := p.reduce(item)
+			kept, err := reduce(item)
 			if err != nil {
 				return nil, fmt.Errorf("reducing object: %w", err)
 			}
