@@ -21,20 +21,14 @@ import (
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals,verbs=get
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=recoveryapprovals/status,verbs=patch
 
-// approvals are the pipeline's Approvals on the API server.
-type approvals struct {
-	client client.Client
-	live   client.Reader
-}
-
 // Approval reads the approval that the manager has named.
-func (a *approvals) Approval(ctx context.Context, d *v1.Diagnosis) (*v1.RecoveryApproval, error) {
+func (s *statusStore) Approval(ctx context.Context, d *v1.Diagnosis) (*v1.RecoveryApproval, error) {
 	name := d.Annotations[v1.AnnotationApproval]
 	if name == "" {
 		return nil, nil
 	}
 	found := &v1.RecoveryApproval{}
-	err := a.live.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, found)
+	err := s.live.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, found)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -45,11 +39,11 @@ func (a *approvals) Approval(ctx context.Context, d *v1.Diagnosis) (*v1.Recovery
 }
 
 // Settle stores the status of an approval, unless it has changed since it was read.
-func (a *approvals) Settle(ctx context.Context, settled *v1.RecoveryApproval) error {
+func (s *statusStore) Settle(ctx context.Context, settled *v1.RecoveryApproval) error {
 	was := settled.DeepCopy()
 	was.Status = v1.RecoveryApprovalStatus{}
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	if err := a.client.Status().Patch(ctx, settled.DeepCopy(), patch, fieldOwner); err != nil {
+	if err := s.client.Status().Patch(ctx, settled.DeepCopy(), patch, fieldOwner); err != nil {
 		return fmt.Errorf("store status of recovery approval: %w", err)
 	}
 	return nil

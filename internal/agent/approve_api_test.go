@@ -180,7 +180,7 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	}
 	e, err := pipeline.New(pipeline.Options{
 		Node: a.name, DataRoot: a.options.DataRoot, Registry: registry, Store: part.store, Observer: observer,
-		Approvals: &approvals{client: manager.GetClient(), live: manager.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout, Gate: gate,
+		Approvals: part.store, DefaultDeadline: a.options.DiagnosisTimeout, Gate: gate,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -152,7 +152,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 		DataRoot:        a.options.DataRoot,
 		Registry:        registry,
 		Store:           a.store,
-		Approvals:       &approvals{client: a.manager.GetClient(), live: a.manager.GetAPIReader()},
+		Approvals:       a.store,
 		Observer:        o,
 		External:        &external.Processors{Node: a.options.NodeName, HTTP: client, EnableScripts: a.options.EnableScripts, EnterScripts: a.enterHost},
 		DefaultDeadline: a.options.DiagnosisTimeout,
@@ -171,10 +171,7 @@ func (a *agent) enterHost(fn func() error) error {
 }
 
 func (a *agent) observer() (*observer, error) {
-	counters, err := newMetrics(a.registry, a.options.NodeName, gaugeSources{
-		running:   a.runs.countRunning,
-		abandoned: func() int64 { return a.runner.Abandoned() },
-	})
+	counters, err := newMetrics(a.registry, a.options.NodeName, a.runs.countRunning, func() int64 { return a.runner.Abandoned() })
 	if err != nil {
 		return nil, err
 	}

@@ -29,14 +29,9 @@ const markFile = "running"
 // idleFile has the devices that the sweep of idle devices has seen.
 const idleFile = "idle-devices.json"
 
-// dataRoot is the directory of journals and full results, held by this process alone.
-type dataRoot struct {
-	lock *sys.FD
-}
-
-// openDataRoot makes the directory if there is none, closes it to every user but root, and takes its lock. The caller
-// closes it, after everything that writes there has ended.
-func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dataRoot, error) {
+// openDataRoot makes the directory of journals and full results if there is none, closes it to every user but root, and takes its lock: this
+// process alone holds it. The caller closes the lock, after everything that writes there has ended.
+func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*sys.FD, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making --data-root: %w", err)
 	}
@@ -56,7 +51,7 @@ func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dat
 	for {
 		lock, err := sys.LockFile(file)
 		if err == nil {
-			return &dataRoot{lock: lock}, nil
+			return lock, nil
 		}
 		if !errors.Is(err, sys.EAGAIN) {
 			return nil, fmt.Errorf("locking %q: %w", file, err)
@@ -68,6 +63,3 @@ func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dat
 		}
 	}
 }
-
-// Close gives the directory back.
-func (d *dataRoot) Close() error { return d.lock.Close() }

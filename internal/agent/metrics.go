@@ -20,12 +20,6 @@ type agentMetrics struct {
 	diagnoses  *prometheus.CounterVec
 }
 
-// gaugeSources are read when the metrics are.
-type gaugeSources struct {
-	running   func() int
-	abandoned func() int64
-}
-
 // countedActions are those that there are for each fault; a device that is idle is none. Their counts are there from
 // the start: an alert on an increase does not see the first of a count that begins with it.
 func countedActions(known fault.Catalogue) map[fault.Code][]fault.ActionKind {
@@ -36,8 +30,8 @@ func countedActions(known fault.Catalogue) map[fault.Code][]fault.ActionKind {
 	return counted
 }
 
-// newMetrics registers the metrics of the agent of a node.
-func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*agentMetrics, error) {
+// newMetrics registers the metrics of the agent of a node. running and abandoned are called when the metrics are read.
+func newMetrics(registry prometheus.Registerer, node string, running func() int, abandoned func() int64) (*agentMetrics, error) {
 	counters := &agentMetrics{
 		operations: operationsTotal.CounterVec(), durations: operationDuration.HistogramVec(),
 		repairs: repairsTotal.CounterVec(), diagnoses: diagnosesTotal.CounterVec(),
@@ -51,8 +45,8 @@ func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*a
 	return counters, register(registry,
 		counters.operations, counters.durations, counters.repairs, counters.diagnoses,
 		agentInfo.GaugeFunc(func() float64 { return 1 }, node),
-		diagnosesRunning.GaugeFunc(func() float64 { return float64(g.running()) }),
-		abandonedGoroutines.GaugeFunc(func() float64 { return float64(g.abandoned()) }),
+		diagnosesRunning.GaugeFunc(func() float64 { return float64(running()) }),
+		abandonedGoroutines.GaugeFunc(func() float64 { return float64(abandoned()) }),
 	)
 }
 

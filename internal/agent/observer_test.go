@@ -41,7 +41,7 @@ func (n *eventNotes) Event(about runtime.Object, kind, reason, message string) {
 func newTestObserver(t *testing.T) (*observer, *eventNotes, *metricReader) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := newMetrics(registry, "n1", gaugeSources{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
+	m, err := newMetrics(registry, "n1", func() int { return 2 }, func() int64 { return 3 })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ const fieldOwner = client.FieldOwner("kubediag-agent")
 // seconds.
 var saveBackoff = wait.Backoff{Steps: 6, Duration: 250 * time.Millisecond, Factor: 2.5, Jitter: 0.1, Cap: 10 * time.Second}
 
-// statusStore is the pipeline's Store on the API server: definitions come from the cache, statuses go straight out.
+// statusStore is the pipeline's Store and Approvals on the API server: definitions come from the cache, statuses go straight out.
 type statusStore struct {
 	client  client.Client
 	live    client.Reader
