@@ -21,7 +21,8 @@ const pageSize = 32
 func strip(object any) (any, error) {
 	switch o := object.(type) {
 	case *v1.Diagnosis:
-		return stripDiagnosis(object)
+		stripDiagnosis(o)
+		return o, nil
 	case *v1.MountFault: // without its texts: its other fields count and select
 		kubeclient.ReduceMetadata(&o.ObjectMeta)
 		o.Status.Summary, o.Status.Plan, o.Status.Holder, o.Status.Evidence, o.Status.Commands = "", "", "", nil, nil
@@ -38,11 +39,7 @@ func strip(object any) (any, error) {
 
 // stripDiagnosis keeps the fields of a Diagnosis for binding, watching over and deleting: its parameters and its results can be half a
 // megabyte. The manager writes by patches of single fields, so the fields that are not here stay as they are.
-func stripDiagnosis(object any) (any, error) {
-	diagnosis, ok := object.(*v1.Diagnosis)
-	if !ok {
-		return object, nil // a tombstone
-	}
+func stripDiagnosis(diagnosis *v1.Diagnosis) {
 	kubeclient.ReduceMetadata(&diagnosis.ObjectMeta)
 	diagnosis.Spec.Parameters = nil
 	plan := diagnosis.Status.Plan
@@ -64,7 +61,6 @@ func stripDiagnosis(object any) (any, error) {
 			s.Approval = nil
 		}
 	}
-	return diagnosis, nil
 }
 
 // maxStatusBytes is more than the agents and the manager write into the kept fields. A hostile agent may write more.

@@ -148,12 +148,12 @@ func TestStripDiagnosis(t *testing.T) {
 		Phase: v1.DiagnosisFailed, Outcome: v1.OutcomeHealed, StartTime: &now, CompletionTime: &now, Approval: &v1.ApprovalStatus{PlanHash: "h"},
 		Conditions: []metav1.Condition{{Type: v1.ConditionAccepted}},
 	}
-	got, err := stripDiagnosis(full(v1.DiagnosisFailed))
+	got, err := strip(full(v1.DiagnosisFailed))
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("ended (-want +got):\n%s%v", diff, err)
 	}
 	want.Status.Phase, want.Status.Conditions = v1.DiagnosisRunning, []metav1.Condition{{Type: v1.ConditionAccepted}}
-	got, err = stripDiagnosis(full(v1.DiagnosisRunning))
+	got, err = strip(full(v1.DiagnosisRunning))
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("running (-want +got):\n%s%v", diff, err)
 	}
@@ -162,12 +162,12 @@ func TestStripDiagnosis(t *testing.T) {
 	for _, label := range []string{v1.LabelOrigin, v1.LabelPlan} {
 		d := plan.DeepCopy()
 		d.Labels[label] = ""
-		_, err := stripDiagnosis(d)
+		_, err := strip(d)
 		if diff := cmp.Diff(map[string]*v1.Plan{v1.LabelPlan: {Hash: "h"}}[label], d.Status.Plan); diff != "" || err != nil {
 			t.Errorf("plan with label %s (-want +got):\n%s%v", label, diff, err)
 		}
 	}
-	if got, err := stripDiagnosis("something else"); got != "something else" || err != nil {
+	if got, err := strip("something else"); got != "something else" || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
