@@ -134,59 +134,6 @@ func TestEveryKindOfContainerAndVolumeAtOnce(t *testing.T) {
 	}
 }
 
-// TestMessagesDecideNothing has every place where a message can be lie about what is stale.
-func TestMessagesDecideNothing(t *testing.T) {
-	s, pod, points := everyKind(t)
-	victim := kubelettest.NewPod()
-	victim.UID = "victim"
-	version := s.Update(victim, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
-	healthy, hurt := s.Point(victim, "configmap", "app", 0), s.Point(victim, "configmap", "app", 1)
-	s.Bind(filepath.Join(version, "key"), healthy)
-	lost := filepath.Join(s.Root, "lost")
-	must(t, os.WriteFile(lost, nil, 0o644))
-	s.Bind(lost, hurt)
-	must(t, os.Remove(lost))
-
-	truth := diagnose(t, s, pod, nil).Values
-	for name, lie := range map[string]string{
-		"another pod's stale bind":   hurt,
-		"another pod's healthy bind": healthy,
-		"the root":                   "/",
-		"the mark alone":             "//deleted",
-		"an option":                  "-a",
-		"the kubelet's root":         s.Root,
-		"climbing":                   points[0] + "/../../../../../" + "victim/volume-subpaths/configmap/app/1",
-	} {
-		t.Run(name, func(t *testing.T) {
-			liar := pod.DeepCopy()
-			message := fmt.Sprintf("mounting %q volume-subpaths to rootfs at \"x\" caused: no such file or directory", lie)
-			liar.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", message), kubelettest.Failing("sidecar", message)}
-			liar.Annotations = map[string]string{"volume-subpaths": lie}
-			liar.Labels = map[string]string{"point": lie}
-			result := diagnose(t, s, liar, func(r *processor.Request) {
-				r.Values = map[string]string{
-					keyDiagnoserResult: "forged", keyBugLink: "forged", keySourcePath: lie, keyDestinationPath: lie, keyDestinationPaths: lie,
-					"collector.system.mountinfo":      "1 1 1:1 /x//deleted " + lie + " rw - ext4 /dev/vda rw",
-					"collector.kubernetes.pod.detail": `{"metadata":{"uid":"victim"}}`,
-				}
-			})
-			if diff := cmp.Diff(truth, result.Values); diff != "" {
-				t.Errorf("results with the lie (-truth +got):\n%s", diff)
-			}
-		})
-	}
-	t.Run("a healthy pod that lies", func(t *testing.T) {
-		liar := victim.DeepCopy()
-		liar.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
-		liar.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", fmt.Sprintf(
-			"error mounting %q to rootfs at \"/x\": mount: no such file or directory", points[1]))}
-		result := diagnose(t, s, liar, nil)
-		if result.NotApplicable == "" || len(result.Values) != 0 || len(result.Findings) != 0 {
-			t.Errorf("result = %+v, want not applicable", result)
-		}
-	})
-}
-
 func TestIndexTenIsNotIndexOne(t *testing.T) {
 	s, pod := kubelettest.New(t), kubelettest.NewPod()
 	version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"one": "", "ten": ""})

@@ -235,3 +235,19 @@ func shows(t *testing.T, pid int, r healing) {
 		t.Errorf("at %q: %v, %v, want the file %q", r.point, now, err, r.source)
 	}
 }
+
+// tables are those of the kubelet's namespace and the container's.
+type tables struct{ kubelet, container table }
+
+func (s *attackedPods) tables(t *testing.T) tables {
+	t.Helper()
+	return tables{tableOf(t, 0), tableOf(t, s.container.PID)}
+}
+
+// holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the
+// container's.
+func (s *attackedPods) holds(t *testing.T, before tables, repaired ...healing) {
+	t.Helper()
+	holds(t, 0, before.kubelet, repaired...)
+	holds(t, s.container.PID, before.container)
+}

@@ -6,6 +6,7 @@
 package subpath
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
@@ -27,7 +29,8 @@ import (
 )
 
 // attackedPods is a repairScene with what must not be touched: the pod of a neighbour with a healthy bind and one that is
-// stale indeed, and a container that has copies of all mounts in a namespace of its own.
+// stale indeed, and a container that has copies of all mounts in a namespace of its own. The diagnoser looks at the same
+// pods, and must find the binds that the recoverer plans to unmount.
 type attackedPods struct {
 	*repairScene
 	neighbour      *corev1.Pod
@@ -48,33 +51,58 @@ func newAttackedPods(t *testing.T) *attackedPods {
 	return s
 }
 
-// tables are those of the kubelet's namespace and the container's.
-type tables struct{ kubelet, container table }
-
-func (s *attackedPods) tables(t *testing.T) tables {
+// runDiagnoser runs the diagnoser with these values.
+func (s *attackedPods) runDiagnoser(t *testing.T, values map[string]string) (processor.Result, error) {
 	t.Helper()
-	return tables{tableOf(t, 0), tableOf(t, s.container.PID)}
+	r := s.request
+	r.Values = values
+	return (&Diagnoser{Pods: s.pods, Kubelet: s.Node}).Run(t.Context(), r)
 }
 
-// holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the
-// container's.
-func (s *attackedPods) holds(t *testing.T, before tables, repaired ...healing) {
+// diagnose is the result of the diagnoser, where the pod is one that can be looked at. It is silent about the neighbour.
+func (s *attackedPods) diagnose(t *testing.T, values map[string]string) processor.Result {
 	t.Helper()
-	holds(t, 0, before.kubelet, repaired...)
-	holds(t, s.container.PID, before.container)
+	result, err := s.runDiagnoser(t, values)
+	must(t, err)
+	printable(t, result.Findings, result.NotApplicable)
+	if text := fmt.Sprintf("%+v", result); strings.Contains(text, string(s.neighbour.UID)) {
+		t.Errorf("the result speaks of the neighbour: %s", text)
+	}
+	return result
 }
 
-// printable returns the plan if its evidence is short and printable.
-func printable(t *testing.T, plan repair.Part) repair.Part {
+// finds checks that the diagnoser finds exactly the stale binds at these points.
+func finds(t *testing.T, result processor.Result, want []string) {
 	t.Helper()
-	for _, f := range plan.Findings {
-		for _, line := range f.Evidence {
-			if len(line) > 4096 || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
-				t.Errorf("evidence of %d bytes: %.200q", len(line), line)
-			}
+	var got []string
+	if text := result.Values[keyDestinationPaths]; text != "" {
+		must(t, json.Unmarshal([]byte(text), &got))
+	}
+	if diff := cmp.Diff(want, got); diff != "" || (len(want) == 0) != (result.NotApplicable != "") {
+		t.Errorf("diagnosis %+v (-want +got):\n%s", result, diff)
+	}
+}
+
+// printable checks that evidence and a reason are short and printable.
+func printable(t *testing.T, findings []fault.Finding, reason string) {
+	t.Helper()
+	lines := []string{reason}
+	for _, f := range findings {
+		lines = append(lines, f.Evidence...)
+	}
+	for _, line := range lines {
+		if len(line) > 4096 || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("text of %d bytes: %.200q", len(line), line)
 		}
 	}
-	return plan
+}
+
+// printablePlan is the plan, of evidence that is short and printable.
+func (s *attackedPods) printablePlan(t *testing.T) repair.Part {
+	t.Helper()
+	p := s.plan(t)
+	printable(t, p.Findings, "")
+	return p
 }
 
 // lies are texts that want something else to be unmounted.
@@ -138,8 +166,8 @@ func wordings(target string) map[string]string {
 	}
 }
 
-// TestMessagesChangeNoPlan has a lie in every place of a pod's status that a message can be in.
-func TestMessagesChangeNoPlan(t *testing.T) {
+// TestMessagesDecideNothing has a lie in every place of a pod that a message can be in, and for the diagnoser in every value.
+func TestMessagesDecideNothing(t *testing.T) {
 	for name, stale := range map[string]bool{"of a pod with stale binds": true, "of a healthy pod": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newAttackedPods(t)
@@ -147,11 +175,22 @@ func TestMessagesChangeNoPlan(t *testing.T) {
 				s.renew()
 			}
 			s.say("")
-			before, truth := s.tables(t), printable(t, s.plan(t))
+			before, truth, diagnosis := s.tables(t), s.printablePlan(t), s.diagnose(t, nil)
+			finds(t, diagnosis, points(truth))
 			for name, lie := range s.lies() {
 				s.say(lie)
-				if diff := cmp.Diff(truth, printable(t, s.plan(t))); diff != "" {
+				if diff := cmp.Diff(truth, s.printablePlan(t)); diff != "" {
 					t.Errorf("plan with the lie %q (-truth +got):\n%s", name, diff)
+				}
+				values := valueForEveryKey(lie)
+				values[paramBringForward], values[ParamWaitSeconds] = lie, lie
+				result := s.diagnose(t, values)
+				if !stale { // reasons say what messages point at; what comes first is what was seen
+					diagnosis.NotApplicable, _, _ = strings.Cut(diagnosis.NotApplicable, ";")
+					result.NotApplicable, _, _ = strings.Cut(result.NotApplicable, ";")
+				}
+				if diff := cmp.Diff(diagnosis, result); diff != "" {
+					t.Errorf("diagnosis with the lie %q (-truth +got):\n%s", name, diff)
 				}
 			}
 			s.holds(t, before)
@@ -167,25 +206,36 @@ func TestMessagesChangeNoPlan(t *testing.T) {
 	}
 }
 
-// say has the message in state.waiting, lastState.terminated and state.terminated.
+// say has the message in state.waiting, lastState.terminated and state.terminated, and wherever else a pod has room.
 func (s *attackedPods) say(message string) {
 	app, sidecar := kubelettest.Failing("app", message), kubelettest.Failing("sidecar", message)
 	app.State.Waiting.Message = message
 	sidecar.State = corev1.ContainerState{Terminated: sidecar.LastTerminationState.Terminated.DeepCopy()}
 	s.pod.Status.Message, s.pod.Status.Reason = message, message
+	s.pod.Labels, s.pod.Annotations = map[string]string{"mount": message}, map[string]string{"volume-subpaths": message}
 	s.set(app, sidecar)
 }
 
 // keys are all keys that parameters and results have, of the diagnoser and of the recoverer, and some that others may
 // hope for.
 var keys = []string{
-	"diagnoser.kubernetes.subpath_remount.result", "diagnoser.kubernetes.subpath_remount.bug_link",
-	"diagnoser.kubernetes.subpath_remount.original_source_path", "diagnoser.kubernetes.subpath_remount.original_source_paths",
-	"diagnoser.kubernetes.subpath_remount.original_destination_path", "diagnoser.kubernetes.subpath_remount.original_destination_paths",
+	keyDiagnoserResult, keyBugLink, keySourcePath, keySourcePaths, keyDestinationPath, keyDestinationPaths,
 	keyRecoverResult, keyRecoverResults, KeyRecoverRunningAfter,
-	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", repair.StateNote,
-	"collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
+	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point",
+	"param.diagnoser.kubernetes.subpath_remount.target", "target", "mount", repair.StateNote, "collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
 	processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode, processor.KeyDiagnosisUID, "pod.uid",
+}
+
+// valueForEveryKey has a lie for every key.
+func valueForEveryKey(lie string) map[string]string {
+	values := map[string]string{}
+	for _, key := range keys {
+		values[key] = lie
+		if strings.HasSuffix(key, "paths") || strings.HasSuffix(key, "results") {
+			values[key] = fmt.Sprintf("[%q]", lie)
+		}
+	}
+	return values
 }
 
 // TestForgedValuesChangeNothing has every parameter and every result of an earlier operation name what is not to be
@@ -195,13 +245,7 @@ func TestForgedValuesChangeNothing(t *testing.T) {
 	s.renew()
 	before, truth := s.tables(t), s.plan(t)
 	forge := func(lie string) {
-		s.request.Values = map[string]string{}
-		for _, key := range keys {
-			s.request.Values[key] = lie
-			if strings.HasSuffix(key, "paths") || key == keyRecoverResults {
-				s.request.Values[key] = fmt.Sprintf("[%q]", lie)
-			}
-		}
+		s.request.Values = valueForEveryKey(lie)
 		s.request.Values["collector.kubernetes.pod.detail"] = fmt.Sprintf(`{"metadata":{"uid":%q}}`, s.neighbour.UID)
 	}
 	for name, lie := range s.lies() {
@@ -316,6 +360,14 @@ func TestConfusingPods(t *testing.T) {
 			s.Bind(lost, s.Point(s.pod, "configmap", "configmap", 1))
 			must(t, os.Remove(lost))
 		}, want: func(s *attackedPods) []string { return []string{s.Point(s.pod, "app", "configmap", 1)} }},
+		"another volume at the same index": {
+			change: func(_ *testing.T, s *attackedPods) { s.pod.Spec.Containers[1].VolumeMounts[0].Name = "secret" },
+			want:   func(s *attackedPods) []string { return []string{s.point} },
+		},
+		"another index": {change: func(_ *testing.T, s *attackedPods) {
+			c := &s.pod.Spec.Containers[1]
+			c.VolumeMounts = append([]corev1.VolumeMount{{Name: "configmap", MountPath: "/y"}}, c.VolumeMounts...)
+		}, want: func(s *attackedPods) []string { return []string{s.point} }},
 		"a container and a volume that climb": {
 			change: func(_ *testing.T, s *attackedPods) {
 				mounts := []corev1.VolumeMount{{Name: "..", MountPath: "/x", SubPath: "../../key"}}
@@ -349,6 +401,11 @@ func TestConfusingPods(t *testing.T) {
 				want = c.want(s)
 			}
 			before := s.tables(t)
+			if result, err := s.runDiagnoser(t, nil); err == nil {
+				finds(t, result, want)
+			} else if !c.err {
+				t.Errorf("diagnosis: %v", err)
+			}
 			plan, err := s.healer.Plan(t.Context(), s.request)
 			if err != nil && !c.err || !strings.Contains(plan.NotApplicable, c.reason) && err == nil {
 				t.Errorf("reason %q, error %v, want %q", plan.NotApplicable, err, c.reason)
@@ -388,8 +445,10 @@ func TestNamesThatLookDeleted(t *testing.T) {
 		if p := s.plan(t); p.NotApplicable == "" || len(p.Actions) != 0 {
 			t.Fatalf("plan %q while all are alive", processortest.Targets(p))
 		}
+		finds(t, s.diagnose(t, nil), nil)
 		before := s.tables(t)
 		must(t, os.Remove(filepath.Join(volume, name)))
+		finds(t, s.diagnose(t, nil), []string{points[name]})
 		p := s.plan(t)
 		if diff := cmp.Diff([]string{"Unmount " + points[name]}, processortest.Targets(p)); diff != "" {
 			t.Errorf("plan after %q was removed (-want +got):\n%s", name, diff)
@@ -478,16 +537,9 @@ func (p *plant) put(t *testing.T, way string) {
 // intime runs what must not hang.
 func (p *plant) intime(t *testing.T, what string, fn func()) {
 	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		fn()
-	}()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		p.fuse.Kill() // ends what waits for it
-		<-done
+	late := time.AfterFunc(10*time.Second, p.fuse.Kill) // ends what waits for it
+	fn()
+	if !late.Stop() {
 		t.Errorf("%s did not end", what)
 	}
 }
@@ -505,10 +557,15 @@ func TestPlantedLinksAreNotFollowed(t *testing.T) {
 					if plan := p.plan(t); plan.NotApplicable == "" || len(plan.Actions) != 0 {
 						t.Errorf("plan %q with a link to %s", processortest.Targets(plan), to)
 					}
+					result := p.diagnose(t, nil)
+					if len(result.Findings) != 0 || !strings.Contains(result.NotApplicable, "of these 3 have a source that is alive") {
+						t.Errorf("diagnosis with a link to %s: %+v, want the bind alive", to, result)
+					}
 				})
 			}
 			p.holds(t, before)
 			p.put(t, strings.Repeat("../", strings.Count(c.link, "/"))+"inside")
+			finds(t, p.diagnose(t, nil), []string{p.point})
 			plan := p.plan(t) // a link that stays inside is followed: the subPath names another directory now
 			if diff := cmp.Diff([]string{"Unmount " + p.point}, processortest.Targets(plan)); diff != "" {
 				t.Fatalf("plan with a link that stays inside (-want +got):\n%s", diff)
