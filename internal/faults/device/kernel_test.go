@@ -7,7 +7,6 @@ package device_test
 
 import (
 	"errors"
-	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,8 +19,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 func TestMain(m *testing.M) {
@@ -74,30 +71,6 @@ func TestCopiesInAContainer(t *testing.T) {
 	d := usage.Document()
 	if len(d.Holders) != 2 || d.Holders[0].Kind != devholder.Mount || d.Holders[0].MountNamespace == 0 || d.Device != s.Device.Node() {
 		t.Errorf("document = %+v", d)
-	}
-}
-
-func TestUnmountReleases(t *testing.T) {
-	s, exporter := newHeldScene(t)
-	before, host := s.MountsOf(exporter.PID), s.Mounts()
-	usage := s.Left()
-	for _, h := range usage.Copies() {
-		must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
-		if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, mount.ErrNotMounted) {
-			t.Errorf("once more: %v, want that it is gone", err)
-		}
-	}
-	if s.Busy() || s.Left() != nil {
-		t.Error("the device is held still")
-	}
-	maps.DeleteFunc(before, func(m string, _ bool) bool {
-		return strings.HasSuffix(m, `"/host`+s.Global+`"`) || strings.HasSuffix(m, `"/host`+s.Mount+`"`)
-	})
-	if diff := cmp.Diff(before, s.MountsOf(exporter.PID)); diff != "" {
-		t.Errorf("mounts of the container:\n%s", diff)
-	}
-	if diff := cmp.Diff(host, s.Mounts()); diff != "" {
-		t.Errorf("mounts of the host:\n%s", diff)
 	}
 }
 
@@ -178,68 +151,5 @@ func TestNotRemovable(t *testing.T) {
 				t.Error("the device was released")
 			}
 		})
-	}
-}
-
-func TestBusyMountIsKept(t *testing.T) {
-	s := devicetest.New(t, "")
-	s.Runtime.Of = devicetest.Exporter()
-	s.Container("user", s.Global)
-	s.UnmountOnHost()
-	usage := s.Left()
-	if usage == nil || !usage.Removable {
-		t.Fatalf("case = %+v", usage)
-	}
-	busy := usage.Copies()[1]
-	if err := s.Inspector.Unmount(t.Context(), busy.RecordedMount); !errors.Is(err, mount.ErrBusy) {
-		t.Errorf("unmount: %v, want ErrBusy", err)
-	}
-	closer, err := s.Inspector.InspectWithProcesses(t.Context(), s.Device)
-	must(t, err)
-	if closer.Removable || !strings.Contains(closer.Why, string(devholder.OpenFile)) {
-		t.Errorf("removable %v, why %q, want that the open file is named", closer.Removable, closer.Why)
-	}
-}
-
-// TestOtherNamespaces: a daemon with a private copy, and namespaces without a process.
-func TestOtherNamespaces(t *testing.T) {
-	const byTable = "orphan of an open mount table"
-	for name, start := range map[string]func(*devicetest.Scene) *kerneltest.Actor{
-		"daemon": (*devicetest.Scene).Daemon, "orphan": (*devicetest.Scene).Orphan, byTable: (*devicetest.Scene).OrphanOfTable,
-	} {
-		t.Run(name, func(t *testing.T) {
-			if name == byTable {
-				kerneltest.Needs(t, sys.HasNamespaceWalk)
-			}
-			s := devicetest.New(t, "")
-			start(s)
-			s.UnmountOnHost()
-			usage := s.Left()
-			if usage == nil || !usage.Removable || len(usage.Copies()) != 2 {
-				t.Fatalf("case = %+v, want one that can be released", usage)
-			}
-			for _, h := range usage.Copies() {
-				must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
-			}
-			if s.Busy() {
-				t.Error("the device is held still")
-			}
-		})
-	}
-}
-
-// TestMountedAgain: the kubelet mounts the device again after the plan was made.
-func TestMountedAgain(t *testing.T) {
-	s, exporter := newHeldScene(t)
-	copies := s.Left().Copies()
-	s.MountOnHost()
-	before := s.MountsOf(exporter.PID)
-	for _, h := range copies {
-		if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, device.ErrNotRemovable) {
-			t.Errorf("unmount: %v, want ErrNotRemovable", err)
-		}
-	}
-	if diff := cmp.Diff(before, s.MountsOf(exporter.PID)); diff != "" {
-		t.Errorf("mounts changed:\n%s", diff)
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
@@ -238,7 +239,13 @@ func (s *Scene) Start(point string) error {
 // Mounts is every mount of the namespace by its ids and its point, to compare before and after.
 func (s *Scene) Mounts() map[string]bool {
 	s.t.Helper()
-	table, err := s.Node.Mounts(s.t.Context())
+	return s.MountsOf(s.Node.PID)
+}
+
+// MountsOf is Mounts of the namespace of a process; 0: the caller's.
+func (s *Scene) MountsOf(pid int) map[string]bool {
+	s.t.Helper()
+	table, err := mountns.Table(pid)
 	s.must(err)
 	all := map[string]bool{}
 	for _, m := range table.Mounts() {

@@ -31,18 +31,8 @@ func runDiagnoser(t *testing.T, s *devicetest.Scene, values map[string]string) p
 	return result
 }
 
-// newHeldScene is a scene whose device an exporter holds after the kubelet has unmounted it.
-func newHeldScene(t *testing.T) *devicetest.Scene {
-	t.Helper()
-	s := devicetest.New(t, "")
-	s.Container("exporter")
-	s.Runtime.Of = devicetest.Exporter()
-	s.UnmountOnHost()
-	return s
-}
-
 func TestFindsWhoHoldsADevice(t *testing.T) {
-	s := newHeldScene(t)
+	s := newReleaseScene(t, "", "exporter").Scene
 	for name, values := range map[string]map[string]string{
 		"nothing named":     nil,
 		"node":              {device.ParamDevice: s.Device.Node()},
@@ -155,27 +145,33 @@ func TestDeviceOfAContainer(t *testing.T) {
 	}
 }
 
-func TestDiagnoserRefusesBadParameters(t *testing.T) {
+// TestBadParameters of the diagnoser, and of the recoverer.
+func TestBadParameters(t *testing.T) {
 	s := devicetest.New(t, "")
 	loop := t.TempDir() + "/loop"
-	if err := os.Symlink(loop, loop); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(loop, loop))
 	for _, c := range []struct{ key, value string }{
 		{device.ParamDevice, "/etc"}, {device.ParamDevice, loop}, {device.ParamDevice, "1:x"}, {device.ParamDevice, "a/b"},
 		{device.ParamPersistentVolume, "../x"}, {device.ParamMessage, "Device or resource busy"},
-		{device.ParamMessage, "rbd output: [114 98 300 58]"},
+		{device.ParamMessage, "rbd output: [114 98 300 58]"}, {paramReleaseDetach, "yes"},
 	} {
-		_, err := (&Diagnoser{Inspector: s.Inspector}).Run(t.Context(), processor.Request{Values: map[string]string{c.key: c.value}})
-		if !processor.IsStalled(err) || !strings.Contains(err.Error(), c.key) || !strings.Contains(err.Error(), c.value) {
-			t.Errorf("%s=%s: %v, want a stalled error that names both", c.key, c.value, err)
+		r := processor.Request{Values: map[string]string{c.key: c.value}}
+		_, planned := (&ReleaseRecoverer{Inspector: s.Inspector}).Plan(t.Context(), r)
+		_, diagnosed := (&Diagnoser{Inspector: s.Inspector}).Run(t.Context(), r)
+		if c.key == paramReleaseDetach { // which the diagnoser does not read
+			diagnosed = planned
+		}
+		for _, err := range []error{planned, diagnosed} {
+			if !processor.IsStalled(err) || !strings.Contains(err.Error(), c.key) || !strings.Contains(err.Error(), c.value) {
+				t.Errorf("%s=%s: %v, want a stalled error that names both", c.key, c.value, err)
+			}
 		}
 	}
 }
 
 // TestResultsSelectNothing: what an earlier operation, or a caller, says was found is not believed.
 func TestResultsSelectNothing(t *testing.T) {
-	s := newHeldScene(t)
+	s := newReleaseScene(t, "", "exporter").Scene
 	want := runDiagnoser(t, s, byDeviceName(s)).Values
 	values := byDeviceName(s)
 	values[keyDiagnoserDevice], values[keyDiagnoserHolders], values[keyDiagnoserResult] = "/dev/vda", `[{"device":"/dev/vda"}]`, "device /dev/vda is held"

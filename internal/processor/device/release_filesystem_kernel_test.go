@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -37,54 +35,6 @@ func newFileSystemScene(t *testing.T, fsType, mode string, args ...string) *held
 	t.Helper()
 	s := devicetest.NewOnNoDevice(t, func(dir string) { onNoDevice[fsType](t, dir) })
 	return newReleaseSceneOn(t, s, mode, args...)
-}
-
-// TestReleasesFileSystems has copies of file systems on no device unmounted in the mount namespace that has them, and the file
-// system end by that.
-func TestReleasesFileSystems(t *testing.T) {
-	for fsType := range onNoDevice {
-		t.Run(fsType, func(t *testing.T) {
-			w := newFileSystemScene(t, fsType, "exporter")
-			host := w.Mounts()
-			if usage := w.Left(); usage == nil || usage.Device != w.Device {
-				t.Fatalf("left behind: %+v", usage)
-			} else if found := device.Summarize([]*device.Usage{usage}).Findings; len(found) != 2 || found[0].Code != fault.HeldMount || found[0].Details.Repair != fault.Unmount {
-				t.Errorf("findings %+v", found)
-			}
-			for _, values := range []map[string]string{nil, {device.ParamPersistentVolume: devicetest.Volume}, w.request.Values} {
-				w.request.Values = values
-				if diff := cmp.Diff([]string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global}, processortest.Targets(w.planRelease(t))); diff != "" {
-					t.Fatalf("plan for %q (-want +got):\n%s", values, diff)
-				}
-			}
-			plan := w.planRelease(t)
-			if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.applyPlan(t, plan)); diff != "" {
-				t.Errorf("messages (-want +got):\n%s", diff)
-			}
-			result, err := w.healer.Verify(t.Context(), w.request, plan)
-			must(t, err)
-			for _, part := range []string{"released " + w.FSType + " file system " + w.Device.Name, "2 copies", `container "node-exporter"`, "it is no more", "every holder lives"} {
-				if !strings.Contains(result.Values[keyReleaseResult], part) {
-					t.Errorf("result %q does not say %q", result.Values[keyReleaseResult], part)
-				}
-			}
-			if left := w.Left(); left != nil && left.HasCopies() {
-				t.Errorf("left behind afterwards: %+v", left)
-			}
-			if diff := cmp.Diff(host, w.Mounts()); diff != "" {
-				t.Errorf("mounts of the host:\n%s", diff)
-			}
-			if _, err := mountns.Of(w.exporter.PID); err != nil {
-				t.Errorf("the holder: %v", err)
-			}
-			if again := w.planRelease(t); again.NotApplicable == "" || len(again.Actions) > 0 {
-				t.Errorf("a second plan = %+v", again)
-			}
-			if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.applyPlan(t, plan)); diff != "" {
-				t.Errorf("messages of a second time (-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 // mountAgain has the kubelet mount the file system of the exporter's copy.

@@ -120,15 +120,45 @@ func (w *heldScene) isAttached(t *testing.T) bool {
 	return attached
 }
 
+// TestReleases has the copies of a loop device, and of file systems on no device, unmounted in the mount namespace that has them. The device is
+// free then, and such a file system has ended.
 func TestReleases(t *testing.T) {
-	w := newReleaseScene(t, "", "exporter")
-	host := w.Mounts()
-	plan := w.planRelease(t)
-	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global}
-	if diff := cmp.Diff(want, processortest.Targets(plan)); diff != "" {
-		t.Fatalf("plan (-want +got):\n%s", diff)
+	t.Run("device", func(t *testing.T) {
+		w := newReleaseScene(t, "", "exporter")
+		w.releaseAll(t, "device "+w.Device.Node(), "free, and left to its driver")
+		if again := w.planRelease(t); w.Busy() || !strings.Contains(again.NotApplicable, "is free") {
+			t.Errorf("busy %v, a second plan = %+v, want not applicable, as the device is free", w.Busy(), again)
+		}
+	})
+	for fsType := range onNoDevice {
+		t.Run(fsType, func(t *testing.T) {
+			w := newFileSystemScene(t, fsType, "exporter")
+			if usage := w.Left(); usage == nil || usage.Device != w.Device {
+				t.Fatalf("left behind: %+v", usage)
+			} else if found := device.Summarize([]*device.Usage{usage}).Findings; len(found) != 2 || found[0].Code != fault.HeldMount || found[0].Details.Repair != fault.Unmount {
+				t.Errorf("findings %+v", found)
+			}
+			w.releaseAll(t, w.FSType+" file system "+w.Device.Name, "no more")
+			if left := w.Left(); left != nil && left.HasCopies() {
+				t.Errorf("left behind afterwards: %+v", left)
+			}
+		})
 	}
-	if !w.Busy() || w.Left() == nil {
+}
+
+// releaseAll releases what an exporter holds, however it is named, and says it once more.
+func (w *heldScene) releaseAll(t *testing.T, subject, state string) {
+	t.Helper()
+	host := w.Mounts()
+	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global}
+	for _, values := range []map[string]string{nil, {device.ParamPersistentVolume: devicetest.Volume}, w.request.Values} {
+		w.request.Values = values
+		if diff := cmp.Diff(want, processortest.Targets(w.planRelease(t))); diff != "" {
+			t.Fatalf("plan for %q (-want +got):\n%s", values, diff)
+		}
+	}
+	plan := w.planRelease(t)
+	if w.Left() == nil {
 		t.Error("planning changed something")
 	}
 	served := slices.IndexFunc(plan.Findings, func(f fault.Finding) bool { return f.Mount == *plan.Actions[0].Mount })
@@ -140,7 +170,7 @@ func TestReleases(t *testing.T) {
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
-	for _, part := range []string{"released device " + w.Device.Node(), "2 copies", `container "node-exporter"`, "free, and left to its driver", "every holder lives"} {
+	for _, part := range []string{"released " + subject, "2 copies", `container "node-exporter"`, "it is " + state, "every holder lives"} {
 		if !strings.Contains(result.Values[keyReleaseResult], part) {
 			t.Errorf("result %q does not say %q", result.Values[keyReleaseResult], part)
 		}
@@ -148,18 +178,14 @@ func TestReleases(t *testing.T) {
 	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed {
 		t.Errorf("findings = %+v, want both healed", result.Findings)
 	}
-	if w.Busy() {
-		t.Error("the device is busy still")
-	}
 	if diff := cmp.Diff(host, w.Mounts()); diff != "" {
 		t.Errorf("mounts of the host:\n%s", diff)
 	}
 	if _, err := mountns.Of(w.exporter.PID); err != nil {
 		t.Errorf("the holder: %v", err)
 	}
-	again := w.planRelease(t)
-	if again.NotApplicable == "" || len(again.Actions) != 0 || !strings.Contains(again.NotApplicable, "is free") {
-		t.Errorf("a second plan = %+v, want not applicable, as the device is free", again)
+	if again := w.planRelease(t); again.NotApplicable == "" || len(again.Actions) != 0 {
+		t.Errorf("a second plan = %+v, want not applicable", again)
 	}
 	// Everything is done already.
 	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.applyPlan(t, plan)); diff != "" {
@@ -170,19 +196,6 @@ func TestReleases(t *testing.T) {
 	must(t, err)
 	if text := result.Values[keyReleaseResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
 		t.Errorf("result %q claims what others did", text)
-	}
-}
-
-func TestReleasesWithNothingNamed(t *testing.T) {
-	w := newReleaseScene(t, "", "exporter")
-	w.request.Values = nil
-	p := w.planRelease(t)
-	if len(p.Actions) != 2 {
-		t.Fatalf("plan %q, want both copies and nothing of anybody else", processortest.Targets(p))
-	}
-	w.applyPlan(t, p)
-	if w.Busy() {
-		t.Error("the device is busy still")
 	}
 }
 
@@ -219,25 +232,6 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestKilledHalfWay has a new agent go on after each action, with the plan of the old one.
-func TestKilledHalfWay(t *testing.T) {
-	w := newReleaseScene(t, "image", "exporter")
-	plan := w.planRelease(t)
-	for n := range len(plan.Actions) + 1 {
-		for _, a := range plan.Actions[:n] {
-			_, err := w.healer.Apply(t.Context(), w.request, a)
-			must(t, err)
-		}
-		inspector := *w.Inspector
-		w.healer = &ReleaseRecoverer{Inspector: &inspector}
-	}
-	_, err := w.healer.Verify(t.Context(), w.request, plan)
-	must(t, err)
-	if w.isAttached(t) {
-		t.Error("the loop device has its file still")
 	}
 }
 
@@ -374,19 +368,6 @@ func forgeHost(t *testing.T, s *devicetest.Scene, a *fault.Action) {
 	self, err := mountns.Self()
 	must(t, err)
 	*a.Mount = faults.MountOfState(st, self.Inode)
-}
-
-func TestReleaseRefusesBadParameters(t *testing.T) {
-	w := newReleaseScene(t, "", "exporter")
-	for key, value := range map[string]string{
-		paramReleaseDetach: "yes", device.ParamDevice: "/etc", device.ParamPersistentVolume: "a/b", device.ParamMessage: "hello",
-	} {
-		r := processor.Request{Values: map[string]string{key: value}}
-		_, err := w.healer.Plan(t.Context(), r)
-		if !processor.IsStalled(err) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) {
-			t.Errorf("%s=%s: %v, want a stalled error that names both", key, value, err)
-		}
-	}
 }
 
 // TestUnmapsKRBD: the image of an RBD volume, which its plugin would never try to unmap again.

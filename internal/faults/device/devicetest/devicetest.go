@@ -10,8 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -242,31 +242,13 @@ func (s *Scene) Daemon() *kerneltest.Actor {
 // Orphan starts a process that keeps a mount namespace open that no process is in.
 func (s *Scene) Orphan() *kerneltest.Actor {
 	s.t.Helper()
-	return kerneltest.StartWith(s.t, nil, "orphan", "ns/mnt")
-}
-
-// OrphanOfTable is Orphan, and keeps the namespace by an open mount table.
-func (s *Scene) OrphanOfTable() *kerneltest.Actor {
-	s.t.Helper()
-	return kerneltest.StartWith(s.t, nil, "orphan", "mountinfo")
+	return kerneltest.StartWith(s.t, nil, "orphan")
 }
 
 // Leak has a process keep a file of the device open whose mount is detached.
 func (s *Scene) Leak() *kerneltest.Actor {
 	s.t.Helper()
 	return kerneltest.Start(s.t, "leak", s.Global, s.Mount)
-}
-
-// MountsOf lists the mounts of a process by what identifies them.
-func (s *Scene) MountsOf(pid int) map[string]bool {
-	s.t.Helper()
-	table, err := mountns.Table(pid)
-	s.must(err)
-	all := map[string]bool{}
-	for _, m := range table.Mounts() {
-		all[fmt.Sprintf("%d on %d at %q", m.ID, m.Parent, m.Point)] = true
-	}
-	return all
 }
 
 // Busy asks the kernel.
@@ -327,35 +309,14 @@ func run(t *testing.T, name string, args ...string) string {
 func runProgram(name string, args ...string) (string, error) {
 	for _, dir := range []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
 		file := filepath.Join(dir, name)
-		if _, err := os.Stat(file); err == nil {
-			return start(file, args)
+		if _, err := os.Stat(file); err != nil {
+			continue
 		}
+		out, err := exec.Command(file, args...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("run %s %q: %w: %s", file, args, err, out)
+		}
+		return strings.TrimSpace(string(out)), err
 	}
 	return "", fmt.Errorf("run %q: %w", name, os.ErrNotExist)
-}
-
-func start(file string, args []string) (string, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return "", err
-	}
-	defer r.Close()
-	null, err := os.Open(os.DevNull) // some programs cannot do with a device as their descriptor 0
-	if err != nil {
-		return "", errors.Join(err, w.Close())
-	}
-	p, err := os.StartProcess(file, append([]string{file}, args...), &os.ProcAttr{Files: []*os.File{null, w, w}})
-	err = errors.Join(err, null.Close(), w.Close())
-	if err != nil {
-		return "", err
-	}
-	out, err := io.ReadAll(r)
-	if err != nil {
-		return "", err
-	}
-	state, err := p.Wait()
-	if err == nil && !state.Success() {
-		err = fmt.Errorf("run %s %q: %v: %s", file, args, state, out)
-	}
-	return strings.TrimSpace(string(out)), err
 }

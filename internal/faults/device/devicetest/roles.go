@@ -47,7 +47,7 @@ func leak(args []string, ready func(string)) error {
 }
 
 // orphan keeps the namespace of a thread that has ended by a file of the thread's.
-func orphan(args []string, ready func(string)) error {
+func orphan(_ []string, ready func(string)) error {
 	var (
 		file *os.File
 		self string
@@ -60,19 +60,17 @@ func orphan(args []string, ready func(string)) error {
 			return err
 		}
 		if self, err = os.Readlink("/proc/thread-self"); err == nil {
-			file, err = os.Open(filepath.Join("/proc/thread-self", args[0]))
+			file, err = os.Open("/proc/thread-self/ns/mnt")
 		}
 		return err
 	})
-	for err == nil { // until the thread has ended
-		if _, gone := os.Stat(filepath.Join("/proc", self)); gone != nil {
-			break
-		}
-	}
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	for err == nil { // until the thread has ended
+		_, err = os.Stat(filepath.Join("/proc", self))
+	}
 	ready("")
 	kerneltest.WaitForEnd()
 	return nil
