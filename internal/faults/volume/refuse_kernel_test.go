@@ -216,12 +216,24 @@ func TestForgedActions(t *testing.T) {
 	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
 	actions, _, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 	s.must(err)
+	if len(actions) != 4 {
+		t.Fatalf("actions %+v", actions)
+	}
 	for name, change := range map[string]func(*fault.Action){
 		"no pod":            func(a *fault.Action) { a.Pod = nil },
 		"no UID":            func(a *fault.Action) { a.Pod.UID = "" },
 		"another pod":       func(a *fault.Action) { a.Pod.UID = "another" },
 		"no mount":          func(a *fault.Action) { a.Mount = nil },
+		"nothing":           func(a *fault.Action) { a.Mount = &fault.Mount{} },
 		"the staging path":  func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, s.g },
+		"the root":          func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, "/" },
+		"out of the volume": func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, a.Mount.Point+"/../../.." },
+		"a point alone":     func(a *fault.Action) { a.Mount = &fault.Mount{Point: a.Mount.Point, Namespace: a.Mount.Namespace} },
+		"the container's": func(a *fault.Action) {
+			own := a.Mount.Namespace
+			*a.Mount = *actions[3].Mount
+			a.Mount.Namespace = own
+		},
 		"another number":    func(a *fault.Action) { a.Mount.ID++; a.Mount.MountInfoID = 0 },
 		"another namespace": func(a *fault.Action) { a.Mount.Namespace = 1 << 31 },
 		"another kind":      func(a *fault.Action) { a.Kind = fault.Unmount },

@@ -5,13 +5,13 @@ package volume
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -25,20 +25,9 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-func listedHealthy(name string) *volume.Health {
-	v := &volume.Health{}
-	v.Evidence.Volume = volume.Volume{
-		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSIPlugin, Name: name, Point: "/p/" + name,
-		Mount: mountns.Mount{Mount: mountinfo.Mount{Major: 0, Minor: 77, Point: "/p/" + name, Root: "/v", FSType: "fuse.x"}},
-	}
-	v.Evidence.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
-	return v
-}
-
-func listedBroken(name string) *volume.Health {
-	health := listedHealthy(name)
-	health.Verdict.Code, health.Verdict.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
-	health.Evidence.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
+// listedBroken has a dead mount, a copy of it, and a staging path that is alive.
+func listedBroken(pod *corev1.Pod, name string) *volume.Health {
+	health := brokenVolumeOf(pod, name, fault.DisconnectedFUSE)
 	health.Evidence.Staging, health.Evidence.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
 	health.Copies = []*volume.Copy{{
 		Mount:  mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
@@ -71,26 +60,27 @@ func decodeVolumes(t *testing.T, result processor.Result) (list []listedVolume) 
 
 func TestListsEveryVolume(t *testing.T) {
 	t.Parallel()
+	of := kubelettest.NewPod()
 	s := &fakeSurveyor{survey: volume.Survey{
-		Volumes: []*volume.Health{listedHealthy("a"), listedBroken("b")}, Namespace: 4026531841,
+		Volumes: []*volume.Health{healthyVolume(of, "a"), listedBroken(of, "b")}, Namespace: 4026531841,
 		Coverage: mountstate.Coverage{
 			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99},
 		},
 		Unknown: mountstate.Unknown{Gaps: []mountstate.Gap{{What: "mnt:[9]", Why: "it went"}}},
 	}}
 	list, result := collectVolumes(t, s, processor.Request{})
-	pod := fault.Pod{Namespace: "default", Name: "web", UID: "1"}
+	pod := fault.Pod{Namespace: of.Namespace, Name: of.Name, UID: string(of.UID)}
 	want := []listedVolume{
 		{
 			volumePlace: volumePlace{pod, kubelet.CSIPlugin, "b", "/p/b"},
-			listedMount: listedMount{FSType: "fuse.x", Device: "0:77", Root: "/v"}, State: probe.Disconnected,
+			listedMount: listedMount{FSType: "fuse.x", Device: "0:77", Root: "/b"}, State: probe.Disconnected, Record: s.survey.Volumes[1].Evidence.Record,
 			Errno: sys.ENOTCONN.Error(), Staging: "/g", StagingState: probe.Alive, Code: fault.DisconnectedFUSE,
 			Copies:   []listedCopy{{Code: fault.DisconnectedFUSE, Point: "/data", Namespace: 42, Container: "app"}},
-			Evidence: []string{"the connection is gone"},
+			Evidence: []string{"seen to be so"},
 		},
 		{
 			volumePlace: volumePlace{pod, kubelet.CSIPlugin, "a", "/p/a"},
-			listedMount: listedMount{FSType: "fuse.x", Device: "0:77", Root: "/v"}, State: probe.Alive, Bindable: probe.Yes,
+			listedMount: listedMount{FSType: "fuse.x", Device: "0:77", Root: "/a"}, State: probe.Alive, Bindable: probe.Yes, Record: s.survey.Volumes[0].Evidence.Record,
 		},
 	}
 	if diff := cmp.Diff(want, list, cmp.AllowUnexported(listedVolume{})); diff != "" {
@@ -126,37 +116,15 @@ func TestInspectsThePodAlone(t *testing.T) {
 	}
 }
 
-func TestCollectorRefusesBadRequests(t *testing.T) {
-	t.Parallel()
-	lost := errors.New("no mount table")
-	pods := &kubelettest.Pods{}
-	for name, c := range map[string]struct {
-		pod     processor.Pod
-		err     error
-		stalled bool
-		want    string
-	}{
-		"a name alone":      {processor.Pod{Name: "web"}, nil, true, `namespace is ""`},
-		"a container alone": {processor.Pod{Container: "app"}, nil, true, "podReference"},
-		"no such pod":       {processor.Pod{Namespace: "default", Name: "gone"}, nil, true, "default/gone"},
-		"nothing seen":      {processor.Pod{}, lost, false, lost.Error()},
-	} {
-		_, err := (&Collector{Pods: pods, Inspector: &fakeSurveyor{err: c.err}}).Run(t.Context(), processor.Request{Pod: c.pod})
-		if err == nil || !strings.Contains(err.Error(), c.want) || processor.IsStalled(err) != c.stalled {
-			t.Errorf("%s: error %v, want one with %q, stalled %v", name, err, c.want, c.stalled)
-		}
-	}
-}
-
 // TestListIsBounded: with thousands of volumes the broken ones are told, and how many are not.
 func TestListIsBounded(t *testing.T) {
 	t.Parallel()
-	s := &fakeSurveyor{}
+	s, pod := &fakeSurveyor{}, kubelettest.NewPod()
 	for n := range maxListedVolumes + 10 {
-		s.survey.Volumes = append(s.survey.Volumes, listedHealthy(fmt.Sprint("h", n)))
+		s.survey.Volumes = append(s.survey.Volumes, healthyVolume(pod, fmt.Sprint("h", n)))
 	}
 	for n := range 3 {
-		s.survey.Volumes = append(s.survey.Volumes, listedBroken(fmt.Sprint("b", n)))
+		s.survey.Volumes = append(s.survey.Volumes, listedBroken(pod, fmt.Sprint("b", n)))
 	}
 	list, result := collectVolumes(t, s, processor.Request{})
 	if len(list) != maxListedVolumes || list[0].Name != "b0" || list[2].Name != "b2" || list[3].Code != "" {

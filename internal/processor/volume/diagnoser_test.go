@@ -211,7 +211,8 @@ func TestNarrowsToAContainer(t *testing.T) {
 	}
 }
 
-func TestDiagnoserRefusesBadRequests(t *testing.T) {
+// TestBadRequests of the diagnoser and of the collector.
+func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("no mount table")
 	for name, c := range map[string]struct {
@@ -224,9 +225,12 @@ func TestDiagnoserRefusesBadRequests(t *testing.T) {
 		"no such pod":       {processor.Pod{Namespace: "default", Name: "gone"}, true, "default/gone"},
 		"nothing seen":      {processor.Pod{}, false, lost.Error()},
 	} {
-		_, err := (&Diagnoser{Pods: &kubelettest.Pods{}, Inspector: &fakeSurveyor{err: lost}}).Run(t.Context(), processor.Request{Pod: c.pod})
-		if err == nil || !strings.Contains(err.Error(), c.want) || processor.IsStalled(err) != c.stalled {
-			t.Errorf("%s: error %v, want one with %q, stalled %v", name, err, c.want, c.stalled)
+		pods, s := &kubelettest.Pods{}, &fakeSurveyor{err: lost}
+		for _, p := range []processor.Processor{&Diagnoser{Pods: pods, Inspector: s}, &Collector{Pods: pods, Inspector: s}} {
+			_, err := p.Run(t.Context(), processor.Request{Pod: c.pod})
+			if err == nil || !strings.Contains(err.Error(), c.want) || processor.IsStalled(err) != c.stalled {
+				t.Errorf("%s: %s: error %v, want one with %q, stalled %v", p.Name(), name, err, c.want, c.stalled)
+			}
 		}
 	}
 }

@@ -69,7 +69,7 @@ func TestDaemonsAreKnownByTheKernelOrTheirDriver(t *testing.T) {
 			ImpactDiagnoser: &ImpactDiagnoser{Exits: tc.exits, Owners: ownerError{cri.ErrNotFound}}, servers: tc.servers, unseenReason: tc.unseen,
 			known: map[int]fault.ServingDaemon{}, drivers: map[string]fusedaemon.Exit{},
 		}
-		v := listedHealthy("a").Evidence.Volume
+		v := healthyVolume(kubelettest.NewPod(), "a").Evidence.Volume
 		v.Mount.Major = tc.major
 		all, unknown := s.daemonsOf(t.Context(), &v, tc.driver)
 		var pids []int
@@ -127,7 +127,7 @@ func TestWayBack(t *testing.T) {
 		"known by its claim": {mounts: []corev1.VolumeMount{mount("data", "", &follows)}, change: func(v *volume.Volume) { v.SpecName = "data" },
 			want: fault.ReturnByItself},
 	} {
-		v, pod := listedHealthy("a").Evidence.Volume, kubelettest.NewPod()
+		v, pod := healthyVolume(kubelettest.NewPod(), "a").Evidence.Volume, kubelettest.NewPod()
 		pod.Spec.Containers = pod.Spec.Containers[:1]
 		pod.Spec.Containers[0].VolumeMounts = tc.mounts
 		if tc.change != nil {
@@ -160,7 +160,7 @@ func TestUnmountRefusals(t *testing.T) {
 		}, ""},
 		"kernel or disk": {func(h *volume.Health) { h.Evidence.Mount.FSType = "nfs4"; h.Evidence.Answer.State = probe.Hung }, "does not answer"},
 	} {
-		h := listedHealthy("a")
+		h := healthyVolume(kubelettest.NewPod(), "a")
 		tc.change(h)
 		if got := unmountRefusal(h); (got == "") != (tc.says == "") || !strings.Contains(got, tc.says) {
 			t.Errorf("%s: %q, want %q", name, got, tc.says)
@@ -175,12 +175,13 @@ func TestImpactLeavesOutPodsThatHaveEnded(t *testing.T) {
 	ended.Status.Phase = corev1.PodSucceeded
 	pods.Set(ended)
 	of := func(name, fsType, source, uid string) *volume.Health {
-		h := listedHealthy(name)
-		h.Evidence.Mount.ID, h.Evidence.Mount.FSType, h.Evidence.Mount.Source, h.Evidence.Pod.UID = 7, fsType, source, uid
+		h := healthyVolume(ended, name)
+		h.Evidence.Mount.FSType, h.Evidence.Mount.Source, h.Evidence.Pod.UID = fsType, source, uid
 		h.Evidence.Record = &kubelet.VolumeRecord{Driver: "x"}
 		return h
 	}
-	nothing := listedHealthy("nothing") // nothing is mounted there
+	nothing := healthyVolume(ended, "nothing")
+	nothing.Evidence.Mount.ID, nothing.Evidence.Pod.UID = 0, "1" // nothing is mounted there
 	s := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{
 		of("nfs", "nfs4", "server:/", "1"), of("nbd", "ext4", "/dev/nbd0", "1"), of("fuse", "fuse.x", "x", "1"), of("gone", "fuse.x", "x", string(ended.UID)), nothing,
 	}}}
