@@ -11,15 +11,15 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/searches"
-	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // searched answers the searches of this node, without a kubelet and specs of pods.
-func (a *agent) searched(prober volume.Prober) searches.Node {
+func (a *agent) searched(prober faults.Prober) searches.Node {
 	return searches.Node{
 		Devices: a.devices, Prober: prober, Runtime: &cri.Client{Socket: a.runtimeSocket}, ClaimPaths: a.pods.ClaimPaths, Attachments: a.pods,
 	}

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/faults/links"
@@ -40,7 +41,7 @@ type Node struct {
 	// PodUIDs lists the pods of which the kubelet has a directory.
 	PodUIDs func(ctx context.Context) ([]string, error)
 	// Prober asks file systems that may hang.
-	Prober volume.Prober
+	Prober faults.Prober
 	// Runtime is the container runtime, as all but devices ask it.
 	Runtime Runtime
 	// Devices looks at devices.

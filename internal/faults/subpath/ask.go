@@ -5,7 +5,6 @@ package subpath
 
 import (
 	"context"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -21,17 +21,11 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Prober asks mounts whether they are alive, and never hangs: a *probe.Prober.
-type Prober interface {
-	// Ask returns one answer for each target, in their order.
-	Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer, error)
-}
-
 // Sources are asked beside the kernel.
 type Sources struct {
 	// Prober asks file systems that may not answer. Nil: nothing asks them, and of their binds only those are stale that the
 	// kernel proves to be.
-	Prober Prober
+	Prober faults.Prober
 	// Runtime knows the containers of pods that are being deleted; nil: there is none.
 	Runtime cri.PodRuntime
 	// ClaimPaths reads where the claims of pods lie; nil: that is not known.
@@ -61,7 +55,7 @@ type answers struct {
 // Ask asks the file systems of subPath binds that are not local, as the pods' specs have them; a nil prober asks nothing.
 // points are the binds; nil: all of the node. podOf gives a pod by its UID, nil if it is not known. It is not called inside
 // the kubelet's namespace.
-func Ask(ctx context.Context, prober Prober, node *kubelet.Node, podOf func(uid string) *corev1.Pod, points []string) (Answers, error) {
+func Ask(ctx context.Context, prober faults.Prober, node *kubelet.Node, podOf func(uid string) *corev1.Pod, points []string) (Answers, error) {
 	if prober == nil || points != nil && len(points) == 0 {
 		return nil, nil
 	}
@@ -105,7 +99,7 @@ func (q questions) askIn(ctx context.Context, table *mountinfo.Table, podOf func
 // questions are about several binds, in an order: to look a name up can have the kernel forget the directory
 // that was bound by it, as the kubelet's own lookup can. So that is asked before the bind.
 type questions struct {
-	prober         Prober
+	prober         faults.Prober
 	node           *kubelet.Node
 	namespace      mountns.Namespace
 	sources, binds []question
@@ -204,46 +198,11 @@ func (q *questions) askQuestions(ctx context.Context) error {
 	return nil
 }
 
-const (
-	// maxQuestions bounds how many targets are asked at a time, maxPasses how often those that there was no time for.
-	maxQuestions = 1000
-	maxPasses    = 4
-)
-
-// ask asks all, and again those that there was no time for as long as that makes progress.
+// ask asks all. An error of the prober alone stands in their answers.
 func (q *questions) ask(ctx context.Context, all []question) error {
-	for batch := range slices.Chunk(all, maxQuestions) {
-		for pass := range maxPasses {
-			left, err := q.askOnce(ctx, batch)
-			if err != nil {
-				return err
-			}
-			if len(left) == 0 || len(left) == len(batch) && pass > 0 {
-				break
-			}
-			batch = left
-		}
+	list := make([]faults.Question, len(all))
+	for i, asked := range all {
+		list[i] = faults.Question{Target: asked.target, Receive: func(a probe.Answer) { *asked.answer = a }}
 	}
-	return ctx.Err()
-}
-
-// askOnce returns the questions that were not asked. An error of the prober alone stands in their answers.
-func (q *questions) askOnce(ctx context.Context, batch []question) (left []question, err error) {
-	targets := make([]probe.Target, len(batch))
-	for i, asked := range batch {
-		targets[i] = asked.target
-	}
-	found, err := q.prober.Ask(ctx, targets)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if len(found) != len(batch) {
-		return nil, fmt.Errorf("ask %d mounts: %d answers: %w", len(batch), len(found), err)
-	}
-	for i, asked := range batch {
-		if *asked.answer = found[i]; found[i].State == probe.NotProbed {
-			left = append(left, asked)
-		}
-	}
-	return left, nil
+	return faults.AskAll(ctx, q.prober, list, func(error) {})
 }

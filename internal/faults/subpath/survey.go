@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -96,15 +97,10 @@ type knowledge struct {
 
 // bindPoints lists the places of subPath binds where mounts are, each once, in the order of the table.
 func bindPoints(node *kubelet.Node, table *mountinfo.Table) []string {
-	points, seen := []string{}, map[string]bool{}
-	mounts := table.Mounts()
-	for i := range mounts {
-		if _, ok := node.ParseSubPath(mounts[i].Point); ok && !seen[mounts[i].Point] {
-			seen[mounts[i].Point] = true
-			points = append(points, mounts[i].Point)
-		}
-	}
-	return points
+	return slices.DeleteFunc(mountPoints(table.Under(node.PodsDir())), func(point string) bool {
+		_, ok := node.ParseSubPath(point)
+		return !ok
+	})
 }
 
 // inspectAll runs inside the namespace.

@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -109,7 +110,7 @@ func TestConnectionOfAHostPath(t *testing.T) {
 
 // changingInodeProber makes up another inode number at every answer.
 type changingInodeProber struct {
-	volume.Prober
+	faults.Prober
 	n uint64
 }
 

@@ -10,17 +10,11 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/mountstate"
 )
-
-// Prober asks mounts whether they are alive, and never hangs: a *probe.Prober.
-type Prober interface {
-	// Ask returns one answer for each target, in their order.
-	Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer, error)
-}
 
 // Runtime is the container runtime of this node: a *cri.Client.
 type Runtime interface {
@@ -32,7 +26,7 @@ type Runtime interface {
 // goroutines.
 type Inspector struct {
 	Kubelet kubelet.Locator
-	Prober  Prober
+	Prober  faults.Prober
 	// Runtime is nil if there is none: then no copy in a container is replaced.
 	Runtime Runtime
 	// Pods is nil if pods are not known: then hostPath volumes are not looked at.

@@ -25,8 +25,12 @@ import (
 // A container may have a file system that is no volume's which is known: a hostPath whose spec was not given, or a mount
 // that it has made itself. If that file system is dead, the kernel proves it without any spec.
 
-// maxUnclaimed bounds how many such file systems are asked in one inspection.
-const maxUnclaimed = 256
+const (
+	// maxUnclaimed bounds how many such file systems are asked in one inspection.
+	maxUnclaimed = 256
+	// maxTried bounds how many mounts of one of them are asked.
+	maxTried = 4
+)
 
 // unclaimed are the mounts of such file systems in containers of this kubelet's pods.
 type unclaimed struct {
@@ -140,7 +144,7 @@ func (s *copySearch) judgeUnclaimed(ctx context.Context, prober *batchProber) er
 		all = all[:maxUnclaimed]
 	}
 	// The first mount of each file system is asked. If that has gone meanwhile, the next one is.
-	for n := range maxPasses {
+	for n := range maxTried {
 		var requests []probeRequest
 		for _, list := range all {
 			if n < len(list) && (n == 0 || list[0].found.Answer.State == probe.Gone) {
