@@ -52,9 +52,9 @@ func TestForgedDeadMountIsIgnored(t *testing.T) {
 	f.scene.Pod.Spec.Containers[0].VolumeMounts[0].MountPath, f.scene.Pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = at, true
 	f.scene.Own(at)
 	evil, attack := volumetest.Workload{
-		User: true, At: at, Source: f.scene.Dir, Serve: []string{f.scene.Dir, "forged"}, Name: volumetest.Name,
+		User: true, At: at, Source: f.scene.Dir, Serve: []string{"forged", f.scene.Dir}, Name: volumetest.Name,
 	}.Start(t)
-	before := f.scene.MountsOf(evil)
+	before := f.scene.MountsOf(evil.PID)
 	all := &recordedVolumes{Volumes: f.scene.Inspector, scans: make(chan []*volume.Health, 1000), steps: make(chan string, 1000)}
 	f.sentinel.Volumes = all
 	f.start(t)
@@ -69,7 +69,7 @@ func TestForgedDeadMountIsIgnored(t *testing.T) {
 	case <-time.After(waitLimit):
 		t.Fatal("the sentinel does not scan")
 	}
-	if diff := cmp.Diff(before, f.scene.MountsOf(evil)); diff != "" {
+	if diff := cmp.Diff(before, f.scene.MountsOf(evil.PID)); diff != "" {
 		t.Errorf("mounts of the workload (-before +after):\n%s", diff)
 	}
 	if a := attack(); a.Write == "" {

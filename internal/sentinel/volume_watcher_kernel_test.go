@@ -100,10 +100,10 @@ func TestObserveReportsDeadVolume(t *testing.T) {
 	f.scene.Kill()
 	f.expectAll(t, `found DisconnectedFUSE in ""`, `found DisconnectedFUSE in "app"`)
 	f.waitFor(t, "for both to be present", func(s Status) bool { return s.Present[fault.DisconnectedFUSE] == 2 })
-	before := f.scene.MountsOf(c)
+	before := f.scene.MountsOf(c.PID)
 	f.scene.Remount("new")
 	f.waitFor(t, "for the new connection", func(s Status) bool { return s.Connections == 2 })
-	if after := f.scene.MountsOf(c); len(after) != len(before) {
+	if after := f.scene.MountsOf(c.PID); len(after) != len(before) {
 		t.Errorf("mounts of the container: %v, want %v", after, before)
 	}
 	f.expectNoMore(t)

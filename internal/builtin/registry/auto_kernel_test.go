@@ -107,7 +107,9 @@ func (p *brokenPod) damage() {
 }
 
 // both are the mounts of the host and of the container.
-func (p *brokenPod) both() []map[string]bool { return []map[string]bool{p.Mounts(), p.MountsOf(p.app)} }
+func (p *brokenPod) both() []map[string]bool {
+	return []map[string]bool{p.Mounts(), p.MountsOf(p.app.PID)}
+}
 
 // lister has the one pod.
 type lister struct{ p *brokenPod }

@@ -29,7 +29,7 @@ import (
 // read-only volume. The mount that takes its place must be read-only.
 func TestReadOnlyIsKept(t *testing.T) {
 	for name, set := range map[string]func(s *volumeScene){
-		"by the spec":    func(s *volumeScene) { s.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true },
+		"by the spec":    func(s *volumeScene) { s.Pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true },
 		"by the runtime": func(s *volumeScene) { s.runtime.of.Mounts[0].ReadOnly = true },
 		"not at all":     func(*volumeScene) {},
 	} {
@@ -37,8 +37,8 @@ func TestReadOnlyIsKept(t *testing.T) {
 			s := newScene(t, deepDir)
 			c := s.startContainer()
 			set(s)
-			s.server.Kill()
-			s.remount("new")
+			s.Kill()
+			s.Remount("new")
 			s.repairVolume()
 			table, err := mountns.Table(c.PID)
 			s.must(err)
@@ -61,13 +61,13 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 	s := newScene(t, "dir")
 	base := t.TempDir()
 	own := kerneltest.FUSE(t, base)
-	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
-	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}}}
-	c := s.startProcess(s.p, "/data", filepath.Join(base, "dir"), "/data")
+	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
+	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.Pod.UID), Mounts: []cri.Mount{{HostPath: s.Point, ContainerPath: "/data"}}}
+	c := s.startProcess(s.Point, "/data", filepath.Join(base, "dir"), "/data")
 	own.Kill()
-	before := mountKeysOf(t, c.PID)
+	before := s.MountsOf(c.PID)
 	v := s.inspectVolume()
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
 	if v.Verdict.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
 		t.Errorf("%s, copies %+v, actions %+v", v.Verdict.Code, v.Copies, actions)
@@ -76,34 +76,34 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 		t.Errorf("refusals: %q", refusals)
 	}
 	for _, step := range actions {
-		_, err := s.i.Open()(t.Context(), step)
+		_, err := s.Inspector.Open()(t.Context(), step)
 		t.Errorf("%+v: %v", step, err)
 	}
-	expectSameMounts(t, before, mountKeysOf(t, c.PID))
+	expectSameMounts(t, before, s.MountsOf(c.PID))
 }
 
 // TestConnectionOfAHostPath: the pod's spec may name any path of the host, and the mount there belongs to another user.
 func TestConnectionOfAHostPath(t *testing.T) {
 	s := bareScene(t, "vol1")
-	s.startDaemon("old")
-	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.g}}}}
-	s.stopDaemon()
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+	s.Serve("old")
+	s.Pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.Staging}}}}
+	s.Stop()
+	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 	s.must(err)
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Verdict.Code != fault.HungMount {
 		t.Fatalf("volumes: %+v", survey.Volumes)
 	}
 	v := survey.Volumes[0]
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)
 	if len(actions) > 0 || !strings.Contains(strings.Join(refusals, "\n"), "is not the kubelet's") {
 		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	if done, err := s.i.Open()(t.Context(), s.newAction(fault.Abort, v.Findings()[0].Mount)); err == nil {
+	if done, err := s.Inspector.Open()(t.Context(), s.newAction(fault.Abort, v.Findings()[0].Mount)); err == nil {
 		t.Errorf("applied: %+v", done)
 	}
-	signal(t, s.server.PID, "CONT")
-	if _, err := os.Stat(filepath.Join(s.g, "vol1")); err != nil {
+	signal(t, s.Server.PID, "CONT")
+	if _, err := os.Stat(filepath.Join(s.Staging, "vol1")); err != nil {
 		t.Errorf("the file system: %v", err)
 	}
 }
@@ -129,19 +129,19 @@ func (m *changingInodeProber) Ask(ctx context.Context, targets []probe.Target) (
 func TestInodesThatAreMadeUp(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.startContainer()
-	s.i.Prober = &changingInodeProber{Prober: s.i.Prober}
-	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+	s.Inspector.Prober = &changingInodeProber{Prober: s.Inspector.Prober}
+	before, inside := s.Mounts(), s.MountsOf(c.PID)
 	v := s.inspectVolume()
 	if v.Broken() {
 		t.Errorf("%s %q, copies %+v", v.Verdict.Code, v.Verdict.Reasons, v.Copies)
 	}
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 	s.must(err)
 	if !strings.Contains(strings.Join(survey.Coverage.Notes, "\n"), "another inode number every time") {
 		t.Errorf("incomplete: %q", survey.Coverage.Notes)
 	}
 	expectSameMounts(t, before, s.Mounts())
-	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
+	expectSameMounts(t, inside, s.MountsOf(c.PID))
 }
 
 // countingRuntime counts how often the runtime is asked for a container that it has.
@@ -162,10 +162,10 @@ func (c *countingRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, 
 func TestTheRuntimeIsAskedOnce(t *testing.T) {
 	s := newScene(t, deepDir)
 	s.startContainer()
-	s.server.Kill()
-	s.remount("new")
+	s.Kill()
+	s.Remount("new")
 	asked := &countingRuntime{Runtime: s.runtime}
-	s.i.Runtime = asked
+	s.Inspector.Runtime = asked
 	s.inspectVolume()
 	first := asked.n
 	if actions, _ := s.repairVolume(); len(actions) != 4 || first == 0 || asked.n-first > 0 {

@@ -17,18 +17,18 @@ import (
 // TestHostPathOfAPodThatIsOver: nothing of the pod mounts it any more, whatever has become of what is mounted there.
 func TestHostPathOfAPodThatIsOver(t *testing.T) {
 	s := bareScene(t, "vol1")
-	s.startDaemon("old")
+	s.Serve("old")
 	kind := corev1.HostPathDirectory
 	for _, name := range []string{"/", "/none"} {
-		s.pod.Spec.Volumes = append(s.pod.Spec.Volumes, corev1.Volume{Name: "host" + name[1:], VolumeSource: corev1.VolumeSource{
-			HostPath: &corev1.HostPathVolumeSource{Path: s.g + name, Type: &kind},
+		s.Pod.Spec.Volumes = append(s.Pod.Spec.Volumes, corev1.Volume{Name: "host" + name[1:], VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: s.Staging + name, Type: &kind},
 		}})
 	}
 	for phase, want := range map[corev1.PodPhase][]fault.Code{
 		corev1.PodRunning: {"", fault.MissingBindSource}, corev1.PodSucceeded: nil, corev1.PodFailed: nil,
 	} {
-		s.pod.Status.Phase = phase
-		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+		s.Pod.Status.Phase = phase
+		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 		s.must(err)
 		if len(survey.Volumes) != len(want) {
 			t.Fatalf("%s: %d volumes, want %d", phase, len(survey.Volumes), len(want))

@@ -61,7 +61,7 @@ func (s *volumeScene) floodMounts(mounts, namespaces int) {
 	})
 	a := kerneltest.Flood(s.t, point, mounts, namespaces)
 	s.must(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(a.PID)), 0o644))
-	s.i.Runtime = combinedRuntime{s.runtime, evil}
+	s.Inspector.Runtime = combinedRuntime{s.runtime, evil}
 	server.Kill()
 	s.must(systest.UnmountPath(base, true))
 	kerneltest.StartWith(s.t, nil, "serve", base, "evil", "vol2")
@@ -85,17 +85,17 @@ func TestFloodOfCopies(t *testing.T) {
 
 func testFloodOfCopies(t *testing.T, mounts int, want string) {
 	s := newScene(t, deepDir)
-	s.i.Prober.(*probe.Prober).Deadline = 5 * time.Second // others want the processors, too
+	s.Inspector.Prober.(*probe.Prober).Deadline = 5 * time.Second // others want the processors, too
 	s.startContainer()
 	s.floodMounts(mounts, 1)
-	s.server.Kill()
-	s.remount("new")
+	s.Kill()
+	s.Remount("new")
 	var (
 		survey *volume.Survey
 		err    error
 	)
 	began := time.Now()
-	most := kerneltest.Within(t, func() { survey, err = s.i.Inspect(t.Context(), mountstate.Scope{}) })
+	most := kerneltest.Within(t, func() { survey, err = s.Inspector.Inspect(t.Context(), mountstate.Scope{}) })
 	s.must(err)
 	said := strings.Join(survey.Unknown.Sentences(), "\n")
 	t.Logf("%s, %d MiB, asked %d: %q", time.Since(began), most>>20, survey.Coverage.Asked, said)

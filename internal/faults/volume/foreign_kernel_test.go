@@ -24,7 +24,7 @@ import (
 // healthy has nothing be at fault.
 func (s *deadMountScene) healthy(when string) {
 	s.t.Helper()
-	if survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{}); err != nil || len(survey.Broken()) != 0 || len(survey.Unknown.Sentences()) != 0 {
+	if survey, err := s.Inspector.Inspect(s.t.Context(), mountstate.Scope{}); err != nil || len(survey.Broken()) != 0 || len(survey.Unknown.Sentences()) != 0 {
 		s.t.Errorf("%s: %+v, %v", when, survey, err)
 	}
 }
@@ -33,7 +33,7 @@ func (s *deadMountScene) healthy(when string) {
 // is no fault while the pod runs, or the kubelet has its time, and goes by its identity once nothing uses it.
 func TestForeignMountInsideAVolume(t *testing.T) {
 	s := newDeadMountScene(t, false)
-	log := filepath.Join(s.Node.PodDir(string(s.pod.UID)), "containers/app")
+	log := filepath.Join(s.Node.PodDir(string(s.Pod.UID)), "containers/app")
 	s.must(os.MkdirAll(log, 0o755))
 	s.must(os.WriteFile(filepath.Join(log, "last-words"), []byte("x"), 0o600))
 	s.must(sys.BindMount(log, s.at))
@@ -43,7 +43,7 @@ func TestForeignMountInsideAVolume(t *testing.T) {
 	s.healthy("a process of the pod")
 	end()
 	now := metav1.Now()
-	s.pod.DeletionTimestamp = &now
+	s.Pod.DeletionTimestamp = &now
 	s.healthy("within its time")
 	s.deletePod()
 	_, f := s.only()
@@ -59,7 +59,7 @@ func TestForeignMountInsideAVolume(t *testing.T) {
 	user := exec.Command("sleep", "1000")
 	user.Dir = s.at
 	s.must(user.Start())
-	if done, err := s.i.Open()(t.Context(), actions[0]); !errors.Is(err, volume.ErrRefused) || !errors.Is(err, volume.ErrInUse) || s.layers() != 1 {
+	if done, err := s.Inspector.Open()(t.Context(), actions[0]); !errors.Is(err, volume.ErrRefused) || !errors.Is(err, volume.ErrInUse) || s.layers() != 1 {
 		t.Errorf("in use: %+v, %v, %d layers", done, err, s.layers())
 	}
 	s.must(user.Process.Kill())
@@ -86,8 +86,8 @@ func TestForeignMountThatStays(t *testing.T) {
 	}{
 		"of its own file system": {func(s *deadMountScene) { s.must(sys.NewMount("mem", s.at, "tmpfs", "")) }, fault.HasData, "the only mount of its file system"},
 		"another one on it": {func(s *deadMountScene) {
-			s.must(os.MkdirAll(filepath.Join(s.Node.PodDir(string(s.pod.UID)), "containers/below"), 0o755))
-			s.must(sys.BindMount(filepath.Join(s.Node.PodDir(string(s.pod.UID)), "containers"), s.at))
+			s.must(os.MkdirAll(filepath.Join(s.Node.PodDir(string(s.Pod.UID)), "containers/below"), 0o755))
+			s.must(sys.BindMount(filepath.Join(s.Node.PodDir(string(s.Pod.UID)), "containers"), s.at))
 			s.must(sys.BindMount(s.at, filepath.Join(s.at, "below")))
 		}, fault.InUse, "other mounts lie on it"},
 	} {
@@ -95,7 +95,7 @@ func TestForeignMountThatStays(t *testing.T) {
 			s := newDeadMountScene(t, false)
 			c.mount(s)
 			s.deletePod()
-			survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
+			survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
 			s.must(err)
 			for _, v := range survey.Broken() {
 				f := v.Findings()[0]
@@ -105,11 +105,11 @@ func TestForeignMountThatStays(t *testing.T) {
 				if f.Code != fault.StuckTermination || f.Details.Repair != "" || f.Details.Refusal.Reason != c.reason || !strings.Contains(f.Details.Refusal.Text, c.text) {
 					t.Errorf("finding %+v", f)
 				}
-				forged := fault.Action{Kind: fault.Unmount, Mount: &f.Mount, Pod: &fault.Pod{UID: string(s.pod.UID)}}
-				if _, err := s.i.Open()(t.Context(), forged); err == nil || s.layers() != 1 {
+				forged := fault.Action{Kind: fault.Unmount, Mount: &f.Mount, Pod: &fault.Pod{UID: string(s.Pod.UID)}}
+				if _, err := s.Inspector.Open()(t.Context(), forged); err == nil || s.layers() != 1 {
 					t.Errorf("forged: %v, %d layers", err, s.layers())
 				}
-				if actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) != 0 || len(refusals) != 1 {
+				if actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) != 0 || len(refusals) != 1 {
 					t.Errorf("plan %+v, %q, %v", actions, refusals, err)
 				}
 				return

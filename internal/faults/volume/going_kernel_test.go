@@ -28,8 +28,8 @@ func impactOf(f fault.Finding) fault.Impact { return fault.Known().Advise(f, fau
 func goingScene(t *testing.T) (s *volumeScene, sub string) {
 	t.Helper()
 	s = newScene(t, deepDir)
-	sub = s.Point(s.pod, pvName, "app", 1)
-	s.Bind(s.p+"/sub", sub)
+	sub = s.Scene.Scene.Point(s.Pod, pvName, "app", 1)
+	s.Bind(s.Point+"/sub", sub)
 	t.Cleanup(func() { _ = systest.UnmountPath(sub, true) })
 	return s, sub
 }
@@ -48,7 +48,7 @@ func (s *volumeScene) expectGoing(code fault.Code, impact fault.Impact, refusal 
 			s.t.Errorf("impact %s, finding %+v", impactOf(f), f)
 		}
 	}
-	actions, refusals, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(s.t.Context(), v, volume.PlanOptions{})
 	if s.must(err); len(actions)+len(refusals) != 2 || (len(actions) == 0) != (refusal != "") {
 		s.t.Errorf("plan %+v, refusals %q", actions, refusals)
 	}
@@ -63,25 +63,25 @@ func TestGoingPodIsFreed(t *testing.T) {
 	if v := s.inspectVolume(); v.Broken() || len(v.Findings()) != 0 {
 		t.Fatalf("healthy: %+v", v.Findings())
 	}
-	s.server.Kill()
+	s.Kill()
 	end := s.podProcess()
 	s.expectGoing(fault.DisconnectedFUSE, fault.ImpactNow, "which is in a control group of the pod")
 	end()
 	now := metav1.Now()
-	s.pod.DeletionTimestamp = &now
+	s.Pod.DeletionTimestamp = &now
 	s.expectGoing(fault.DisconnectedFUSE, fault.ImpactTerminating, "still has time")
 	s.deletePod()
 	actions := s.expectGoing(fault.DisconnectedFUSE, fault.ImpactTerminating, "")
 	before := len(s.Mounts())
 	for _, a := range actions {
-		if a.Kind != fault.Unmount || !a.Lossless || a.Mount.Point != s.p && a.Mount.Point != sub {
+		if a.Kind != fault.Unmount || !a.Lossless || a.Mount.Point != s.Point && a.Mount.Point != sub {
 			t.Errorf("action %+v", a)
 		}
-		if done, err := s.i.Open()(t.Context(), a); err != nil || done.Already {
+		if done, err := s.Inspector.Open()(t.Context(), a); err != nil || done.Already {
 			t.Fatalf("apply %+v: %+v, %v", a, done, err)
 		}
 	}
-	if proof, err := s.i.Verify(t.Context(), actions); err != nil || !proof.Healed || len(s.Mounts()) != before-2 {
+	if proof, err := s.Inspector.Verify(t.Context(), actions); err != nil || !proof.Healed || len(s.Mounts()) != before-2 {
 		t.Errorf("%+v, %v, %d mounts, %d before", proof, err, len(s.Mounts()), before)
 	}
 }
@@ -90,9 +90,9 @@ func TestGoingPodIsFreed(t *testing.T) {
 func TestHungMountOfAGoingPod(t *testing.T) {
 	s, _ := goingScene(t)
 	s.deletePod()
-	s.stopDaemon()
+	s.Stop()
 	s.expectGoing(fault.HungMount, fault.ImpactTerminating, "may recover")
-	s.server.Kill()
+	s.Kill()
 	if actions := s.expectGoing(fault.DisconnectedFUSE, fault.ImpactTerminating, ""); len(actions) != 2 {
 		t.Errorf("plan %+v", actions)
 	}
@@ -104,13 +104,13 @@ func TestBindThatOutlivesItsVolume(t *testing.T) {
 	s, sub := goingScene(t)
 	list := func() (found []fault.Finding, planned []fault.Action) {
 		t.Helper()
-		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 		s.must(err)
 		text, err := json.Marshal(survey.Record())
 		s.must(err)
 		var again volume.Recording
 		s.must(json.Unmarshal(text, &again))
-		recorded := again.Judge(func(string) *corev1.Pod { return s.pod })
+		recorded := again.Judge(func(string) *corev1.Pod { return s.Pod })
 		for n, v := range survey.Volumes {
 			if v.Evidence.Name != pvName {
 				continue
@@ -119,18 +119,18 @@ func TestBindThatOutlivesItsVolume(t *testing.T) {
 			if diff := cmp.Diff(v.Findings(), recorded.Volumes[n].Findings()); diff != "" {
 				t.Errorf("judged again (-asked +recorded):\n%s", diff)
 			}
-			actions, _, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+			actions, _, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{})
 			s.must(err)
 			planned = append(planned, actions...)
 		}
 		return found, planned
 	}
-	s.must(systest.UnmountPath(s.p, false))
+	s.must(systest.UnmountPath(s.Point, false))
 	s.deletePod()
 	if found, _ := list(); len(found) != 0 {
 		t.Errorf("a bind that answers: %+v", found)
 	}
-	s.server.Kill()
+	s.Kill()
 	var found []fault.Finding
 	var planned []fault.Action
 	kerneltest.Await(t, "the bind to be asked", func() bool { // on a busy machine there is no time for each question
@@ -147,13 +147,13 @@ func TestBindThatOutlivesItsVolume(t *testing.T) {
 	}
 	before := len(s.Mounts())
 	kerneltest.Await(t, "the unmount", func() bool {
-		_, err := s.i.Open()(t.Context(), planned[0])
+		_, err := s.Inspector.Open()(t.Context(), planned[0])
 		return err == nil
 	})
-	if proof, err := s.i.Verify(t.Context(), planned); err != nil || !proof.Healed || len(s.Mounts()) != before-1 {
+	if proof, err := s.Inspector.Verify(t.Context(), planned); err != nil || !proof.Healed || len(s.Mounts()) != before-1 {
 		t.Errorf("%+v, %v, %d mounts, %d before", proof, err, len(s.Mounts()), before)
 	}
-	if done, err := s.i.Open()(t.Context(), planned[0]); err != nil || !done.Already {
+	if done, err := s.Inspector.Open()(t.Context(), planned[0]); err != nil || !done.Already {
 		t.Errorf("a second time: %+v, %v", done, err)
 	}
 }
@@ -161,9 +161,9 @@ func TestBindThatOutlivesItsVolume(t *testing.T) {
 // TestBindOfAPodThatStays is left to those who judge binds.
 func TestBindOfAPodThatStays(t *testing.T) {
 	s, _ := goingScene(t)
-	s.must(systest.UnmountPath(s.p, false))
-	s.server.Kill()
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+	s.must(systest.UnmountPath(s.Point, false))
+	s.Kill()
+	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 	if err != nil || slices.ContainsFunc(survey.Volumes, func(v *volume.Health) bool { return v.Evidence.BindOf != "" }) {
 		t.Errorf("%+v, %v", survey, err)
 	}

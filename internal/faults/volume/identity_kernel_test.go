@@ -38,12 +38,12 @@ func newGuarded(t *testing.T) *readOnlyScene {
 	t.Helper()
 	g := &readOnlyScene{volumeScene: newScene(t, deepDir), from: t.TempDir(), at: filepath.Join(t.TempDir(), "data")}
 	g.group = g.volumeScene.makeCgroup()
-	g.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: g.at, ReadOnly: true}}
+	g.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: g.at, ReadOnly: true}}
 	g.runtime.of = &cri.Owner{
-		ContainerID: "c1", Container: "app", PodUID: string(g.pod.UID), PodNamespace: g.pod.Namespace, PodName: g.pod.Name,
-		Mounts: []cri.Mount{{HostPath: g.p, ContainerPath: g.at, ReadOnly: true}},
+		ContainerID: "c1", Container: "app", PodUID: string(g.Pod.UID), PodNamespace: g.Pod.Namespace, PodName: g.Pod.Name,
+		Mounts: []cri.Mount{{HostPath: g.Point, ContainerPath: g.at, ReadOnly: true}},
 	}
-	g.must(sys.BindMount(g.p, g.from))
+	g.must(sys.BindMount(g.Point, g.from))
 	t.Cleanup(func() { _ = systest.UnmountPath(g.from, true) })
 	g.must(sys.OnThread(func() error {
 		at, err := sys.Lookup(g.from)
@@ -69,7 +69,7 @@ func (g *readOnlyScene) expectUnharmed(name string, a volumetest.Attempt) {
 	if a.Write == "" {
 		g.t.Errorf("%s: has written to the volume", name)
 	}
-	if _, err := os.Lstat(filepath.Join(g.g, g.below, volumetest.Pwned)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(g.Staging, g.Dir, volumetest.Pwned)); !errors.Is(err, os.ErrNotExist) {
 		g.t.Errorf("%s: in the volume on the host: %v", name, err)
 	}
 }
@@ -106,9 +106,9 @@ func TestFlagsStayLocked(t *testing.T) {
 	g := newGuarded(t)
 	c := g.container()
 	evil, before := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: g.from}.Start(t)
-	mounts := mountKeysOf(t, evil.PID)
-	g.server.Kill()
-	g.remount("new")
+	mounts := g.MountsOf(evil.PID)
+	g.Kill()
+	g.Remount("new")
 	health := g.inspectVolume()
 	actions, _ := g.repairVolume()
 	for _, step := range actions {
@@ -119,7 +119,7 @@ func TestFlagsStayLocked(t *testing.T) {
 	if len(actions) != 2 || health.Surroundings.ForeignCopies == 0 {
 		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), health.Surroundings.ForeignCopies)
 	}
-	expectSameMounts(t, mounts, mountKeysOf(t, evil.PID))
+	expectSameMounts(t, mounts, g.MountsOf(evil.PID))
 	if got := readInContainer(c.PID, g.at+"/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
 	}
@@ -150,8 +150,8 @@ func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
 		evil, attack = volumetest.Workload{User: true, Group: g.group, At: g.at, Follows: true}.Start(t)
 		return nil
 	}))
-	g.server.Kill()
-	g.remount("new")
+	g.Kill()
+	g.Remount("new")
 	g.repairVolume()
 	if got := readInContainer(c.PID, g.at+"/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
@@ -167,23 +167,23 @@ func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
 func TestForgedDeath(t *testing.T) {
 	g := newGuarded(t)
 	c := g.container()
-	w := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: deepDir, Serve: []string{"forged", deepDir}, Name: nameOf(os.Getpid())}
+	w := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: deepDir, Serve: []string{"forged", deepDir}, Name: volumetest.Name}
 	evil, attack := w.Start(t)
-	mounts := mountKeysOf(t, evil.PID)
+	mounts := g.MountsOf(evil.PID)
 	genuine, forged := g.shownMount(c.PID), g.shownMount(evil.PID)
 	if forged.FSType != genuine.FSType || forged.Source != genuine.Source || forged.Root != genuine.Root || forged.Minor == genuine.Minor {
 		t.Fatalf("forged %+v, genuine %+v: the test would prove nothing", forged, genuine)
 	}
 	own, err := mountns.Of(evil.PID)
 	g.must(err)
-	for _, selection := range []mountstate.Scope{{}, {PodUIDs: []string{string(g.pod.UID)}}} {
-		survey, err := g.i.Inspect(t.Context(), selection)
+	for _, selection := range []mountstate.Scope{{}, {PodUIDs: []string{string(g.Pod.UID)}}} {
+		survey, err := g.Inspector.Inspect(t.Context(), selection)
 		g.must(err)
 		for _, health := range survey.Volumes {
-			actions, _, err := g.i.Plan(t.Context(), health, volume.PlanOptions{})
+			actions, _, err := g.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
 			g.must(err)
 			for _, step := range actions {
-				done, err := g.i.Open()(t.Context(), step)
+				done, err := g.Inspector.Open()(t.Context(), step)
 				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
 			}
 			for _, copied := range health.Copies {
@@ -193,7 +193,7 @@ func TestForgedDeath(t *testing.T) {
 			}
 		}
 	}
-	expectSameMounts(t, mounts, mountKeysOf(t, evil.PID))
+	expectSameMounts(t, mounts, g.MountsOf(evil.PID))
 	g.expectUnharmed("forged", attack())
 }
 
@@ -214,7 +214,7 @@ func TestTheFirstProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t)
-			w := volumetest.Workload{User: c.own, Group: g.group, At: g.at, Source: g.p}
+			w := volumetest.Workload{User: c.own, Group: g.group, At: g.at, Source: g.Point}
 			first, _ := w.Start(t)
 			w.User = false
 			second, _ := w.Start(t)
@@ -222,15 +222,15 @@ func TestTheFirstProcess(t *testing.T) {
 			if c.named {
 				g.runtime.of.PID = first.PID
 			}
-			left := map[int]map[string]bool{first.PID: mountKeysOf(t, first.PID), second.PID: mountKeysOf(t, second.PID)}
+			left := map[int]map[string]bool{first.PID: g.MountsOf(first.PID), second.PID: g.MountsOf(second.PID)}
 			if !c.own {
 				delete(left, first.PID)
 			}
 			if !c.named {
 				delete(left, second.PID)
 			}
-			g.server.Kill()
-			g.remount("new")
+			g.Kill()
+			g.Remount("new")
 			health := g.inspectVolume()
 			actions, refusals := g.repairVolume()
 			if len(actions) != c.steps {
@@ -243,7 +243,7 @@ func TestTheFirstProcess(t *testing.T) {
 				t.Errorf("%d foreign copies, want %d", health.Surroundings.ForeignCopies, c.foreign)
 			}
 			for pid, before := range left {
-				expectSameMounts(t, before, mountKeysOf(t, pid))
+				expectSameMounts(t, before, g.MountsOf(pid))
 			}
 		})
 	}
@@ -278,14 +278,14 @@ func TestManyCopies(t *testing.T) {
 	for name, user := range map[string]bool{"in a namespace of its own": true, "in the container": false} {
 		t.Run(name, func(t *testing.T) {
 			g := newGuarded(t)
-			w := volumetest.Workload{Group: g.group, At: g.at, Source: g.p, User: user, Copies: 100}
+			w := volumetest.Workload{Group: g.group, At: g.at, Source: g.Point, User: user, Copies: 100}
 			w.Start(t)
 			if user {
 				g.container()
 			}
-			g.server.Kill()
-			g.remount("new")
-			survey, err := g.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(g.pod.UID)}})
+			g.Kill()
+			g.Remount("new")
+			survey, err := g.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(g.Pod.UID)}})
 			g.must(err)
 			v := survey.Volumes[0]
 			noted := strings.Contains(strings.Join(survey.Unknown.Sentences(), "\n"), "were not judged")

@@ -59,7 +59,7 @@ func TestSpacesWithoutProcesses(t *testing.T) {
 	s := newScene(t, deepDir)
 	kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "leave-spaces", t.TempDir(), strconv.Itoa(left))
 	walks := mountns.CountWalks()
-	_, err := s.i.Inspect(t.Context(), mountstate.Scope{})
+	_, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	if n := walks(); n > most {
 		t.Errorf("%d walks over the namespaces of the machine, want %d at the most", n, most)

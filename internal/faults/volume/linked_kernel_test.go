@@ -31,28 +31,28 @@ import (
 // the node's own disk.
 func TestVolumeThatIsALink(t *testing.T) {
 	s := bareScene(t, deepDir)
-	s.g = filepath.Join(t.TempDir(), "runtime")
-	s.must(os.MkdirAll(s.g, 0o755))
-	t.Cleanup(func() { _ = systest.UnmountPath(s.g, true) })
-	s.startDaemon("old")
-	to := filepath.Join(s.g, deepDir)
-	s.must(os.Remove(s.p))
-	s.must(os.Symlink(to, s.p))
+	s.Staging = filepath.Join(t.TempDir(), "runtime")
+	s.must(os.MkdirAll(s.Staging, 0o755))
+	t.Cleanup(func() { _ = systest.UnmountPath(s.Staging, true) })
+	s.Serve("old")
+	to := filepath.Join(s.Staging, deepDir)
+	s.must(os.Remove(s.Point))
+	s.must(os.Symlink(to, s.Point))
 	survey := func() *volume.Survey {
-		found, err := s.i.Inspect(t.Context(), mountstate.Scope{})
+		found, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
 		s.must(err)
 		return found
 	}
 	v := s.inspectVolume()
-	if v.Broken() || v.Verdict.UnknownReason != "" || v.Evidence.Point != to || v.Evidence.Link != s.p || v.Evidence.Mount.Point != s.g {
+	if v.Broken() || v.Verdict.UnknownReason != "" || v.Evidence.Point != to || v.Evidence.Link != s.Point || v.Evidence.Mount.Point != s.Staging {
 		t.Fatalf("a living one: %+v", v)
 	}
 	s.runtime.of = &cri.Owner{
-		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
-		Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}},
+		ContainerID: "c1", Container: "app", PodUID: string(s.Pod.UID), PodNamespace: s.Pod.Namespace, PodName: s.Pod.Name,
+		Mounts: []cri.Mount{{HostPath: s.Point, ContainerPath: "/data"}},
 	}
 	s.startProcess(to, "/data")
-	s.server.Kill()
+	s.Kill()
 	found := survey()
 	if len(found.Volumes) != 1 || len(found.Unknown.Places) > 0 {
 		t.Fatalf("volumes %+v, unknown %q", found.Volumes, found.Unknown.Sentences())
@@ -64,17 +64,17 @@ func TestVolumeThatIsALink(t *testing.T) {
 	if diff := cmp.Diff([]string{string(fault.DisconnectedFUSE) + " " + pvName + "  ", string(fault.DisconnectedFUSE) + " " + pvName + " app "}, codes); diff != "" {
 		t.Errorf("a dead one (-want +got):\n%s", diff)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), found.Volumes[0], volume.PlanOptions{Abort: true})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), found.Volumes[0], volume.PlanOptions{Abort: true})
 	if err != nil || len(actions) > 0 || len(refusals) == 0 {
 		t.Errorf("actions %+v, refusals %q, %v", actions, refusals, err)
 	}
-	again := found.Record().Judge(func(string) *corev1.Pod { return s.pod })
+	again := found.Record().Judge(func(string) *corev1.Pod { return s.Pod })
 	if diff := cmp.Diff(found.Volumes[0].Findings(), again.Broken()[0].Findings()); diff != "" {
 		t.Errorf("by what was written down (-want +got):\n%s", diff)
 	}
 
-	s.must(systest.UnmountPath(s.g, true))
-	if found = survey(); len(found.Unknown.Places) != 1 || found.Unknown.Places[0].Point != s.p ||
+	s.must(systest.UnmountPath(s.Staging, true))
+	if found = survey(); len(found.Unknown.Places) != 1 || found.Unknown.Places[0].Point != s.Point ||
 		!strings.Contains(found.Unknown.Places[0].Reason, to) {
 		t.Errorf("without the mount: %+v, unknown %q", found.Volumes, found.Unknown.Sentences())
 	}
@@ -99,20 +99,20 @@ func (s *volumeScene) mountDisk(at string) {
 // the other is staged or published. Volumes that have directories of one disk are right, and so is one volume of two pods.
 func TestSharedDisk(t *testing.T) {
 	s := bareScene(t, deepDir)
-	s.mountDisk(s.g)
-	s.must(sys.BindMount(s.g, s.p))
+	s.mountDisk(s.Staging)
+	s.must(sys.BindMount(s.Staging, s.Point))
 	own := s.inspectVolume().Evidence.Record
 	staged := s.Node.StagingPoints(own.Driver, "another", "")[0]
 	published := s.Node.VolumePoint(kubelet.Volume{PodUID: "0c8d4f5e-8a7b-4c1d-9e2f-3a4b5c6d7e8f", Plugin: kubelet.CSIPlugin, Name: "another"})
-	s.must(os.MkdirAll(filepath.Join(s.g, "part"), 0o755))
+	s.must(os.MkdirAll(filepath.Join(s.Staging, "part"), 0o755))
 	for _, c := range []struct {
 		name, from, at, handle string
 		shared                 bool
 	}{
-		{"staged", s.g, staged, "another", true},
-		{"published", s.g, published, "another", true},
-		{"a directory", filepath.Join(s.g, "part"), staged, "another", false},
-		{"one volume of two pods", s.g, published, own.Handle, false},
+		{"staged", s.Staging, staged, "another", true},
+		{"published", s.Staging, published, "another", true},
+		{"a directory", filepath.Join(s.Staging, "part"), staged, "another", false},
+		{"one volume of two pods", s.Staging, published, own.Handle, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.must(os.MkdirAll(c.at, 0o755))
@@ -120,7 +120,7 @@ func TestSharedDisk(t *testing.T) {
 			defer func() { s.must(systest.UnmountPath(c.at, true)) }()
 			record := *own
 			record.Handle = c.handle
-			s.writeRecord(c.at, record)
+			s.Record(c.at, record)
 			var v volume.Verdict
 			kerneltest.Await(t, "the mount to be asked", func() bool {
 				v = s.inspectVolume().Verdict
@@ -146,23 +146,23 @@ func TestAnotherDisk(t *testing.T) {
 		return v
 	}
 	own := func() volume.Verdict { return s.inspectVolume().Verdict }
-	s.mountDisk(s.g)
-	s.mountDisk(s.p)
+	s.mountDisk(s.Staging)
+	s.mountDisk(s.Point)
 	if v := asked(own); v.Code != "" || !strings.Contains(v.UnknownReason, "of another volume") {
 		t.Errorf("another disk than the staged one: %+v", v)
 	}
-	s.must(systest.UnmountPath(s.p, true))
-	s.must(sys.BindMount(s.g, s.p))
+	s.must(systest.UnmountPath(s.Point, true))
+	s.must(sys.BindMount(s.Staging, s.Point))
 	if v := asked(own); v.Code != "" || v.UnknownReason != "" {
 		t.Errorf("the staged disk: %+v", v)
 	}
 
 	source := t.TempDir()
-	local := s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: "kubernetes.io/local-volume", Name: "local"})
+	local := s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.Pod.UID), Plugin: "kubernetes.io/local-volume", Name: "local"})
 	s.must(os.MkdirAll(local, 0o755))
 	verdict := func() volume.Verdict {
 		t.Helper()
-		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}, Volume: "local"})
+		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}, Volume: "local"})
 		s.must(err)
 		if len(survey.Volumes) == 0 { // the node's disk may be of a kind that never fails
 			return volume.Verdict{}
@@ -189,7 +189,7 @@ func TestAnotherDisk(t *testing.T) {
 	}{{fault.NoSource, "a new pod gets the file system", true}, {fault.HasData, "order", false}} {
 		var f fault.Finding
 		kerneltest.Await(t, "the volume to be found", func() bool {
-			survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}, Volume: "local"})
+			survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}, Volume: "local"})
 			s.must(err)
 			for _, v := range survey.Broken() {
 				f = v.Findings()[0]

@@ -36,7 +36,7 @@ func (s *volumeScene) addVolume(uid, name, base, below string) (g, p string) {
 	p = s.Node.VolumePoint(kubelet.Volume{PodUID: uid, Plugin: kubelet.CSIPlugin, Name: name})
 	for _, dir := range []string{g, p} {
 		s.must(os.MkdirAll(dir, 0o755))
-		s.writeRecord(dir, kubelet.VolumeRecord{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
+		s.Record(dir, kubelet.VolumeRecord{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
 		s.t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 	}
 	s.must(sys.BindMount(filepath.Join(base, below), g))
@@ -48,8 +48,8 @@ func (s *volumeScene) addVolume(uid, name, base, below string) (g, p string) {
 func TestManyDead(t *testing.T) {
 	const many = 1000
 	s := bareScene(t, "vol")
-	s.i.Prober.(*probe.Prober).Deadline = kerneltest.Patience(20 * time.Second) // others want the processors, too
-	s.must(os.RemoveAll(filepath.Dir(s.p)))
+	s.Inspector.Prober.(*probe.Prober).Deadline = kerneltest.Patience(20 * time.Second) // others want the processors, too
+	s.must(os.RemoveAll(filepath.Dir(s.Point)))
 	base := t.TempDir()
 	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	names := []string{base, "old"}
@@ -64,7 +64,7 @@ func TestManyDead(t *testing.T) {
 		staged[g] = name
 	}
 	began := time.Now()
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
+	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	t.Logf("%d healthy volumes: %s, asked %d", len(survey.Volumes), time.Since(began), survey.Coverage.Asked)
 	if len(survey.Volumes) != many || len(survey.Broken()) > 0 {
@@ -79,7 +79,7 @@ func TestManyDead(t *testing.T) {
 		s.must(sys.BindMount(filepath.Join(base, "vol", name), g))
 	}
 	began = time.Now()
-	survey, err = s.i.Inspect(t.Context(), mountstate.Scope{})
+	survey, err = s.Inspector.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	took := time.Since(began)
 	t.Logf("%d dead volumes: %s, asked %d", len(survey.Broken()), took, survey.Coverage.Asked)
@@ -104,15 +104,15 @@ func TestSameDirectoryOfTwoVolumes(t *testing.T) {
 	base := t.TempDir()
 	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	other := kerneltest.StartWith(t, nil, "serve", base, "other", "vol1")
-	_, p := s.addVolume(string(s.pod.UID), "pvc-2", base, "vol1")
-	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/one"}, {Name: "claim", MountPath: "/two"}}
-	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{
-		{HostPath: s.p, ContainerPath: "/one"}, {HostPath: p, ContainerPath: "/two"},
+	_, p := s.addVolume(string(s.Pod.UID), "pvc-2", base, "vol1")
+	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/one"}, {Name: "claim", MountPath: "/two"}}
+	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.Pod.UID), Mounts: []cri.Mount{
+		{HostPath: s.Point, ContainerPath: "/one"}, {HostPath: p, ContainerPath: "/two"},
 	}}
-	c := s.startProcess(s.p, "/one", p, "/two")
-	s.server.Kill()
+	c := s.startProcess(s.Point, "/one", p, "/two")
+	s.Kill()
 	other.Kill()
-	s.remount("new")
+	s.Remount("new")
 	if actions, refusals := s.repairVolume(); len(actions) != 2 || len(refusals) > 0 {
 		t.Errorf("actions %+v, refusals %q, want the host's mount and one in the container", actions, refusals)
 	}
@@ -131,10 +131,10 @@ func TestHungVolumeOfAnotherPod(t *testing.T) {
 	s.addVolume("another-pod", "pvc-2", base, "vol2")
 	c := s.startContainer()
 	signal(t, other.PID, "STOP")
-	s.server.Kill()
-	s.remount("new,nonempty")
+	s.Kill()
+	s.Remount("new,nonempty")
 	began := time.Now()
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
+	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	got := map[string]fault.Code{}
 	for _, v := range survey.Broken() {
@@ -160,24 +160,24 @@ func TestHungVolumeOfAnotherPod(t *testing.T) {
 func TestLinkInTheVolume(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.startContainer()
-	s.server.Kill()
-	s.remount("new")
-	s.elsewhere("mv", "csi.vol1.sub", "old")
-	s.elsewhere("link", "csi.vol1.sub")
-	actions, _, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
+	s.Kill()
+	s.Remount("new")
+	s.Elsewhere("mv", "csi.vol1.sub", "old")
+	s.Elsewhere("link", "csi.vol1.sub")
+	actions, _, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 	s.must(err)
-	before, inside, tried := s.Mounts(), mountKeysOf(t, c.PID), 0
+	before, inside, tried := s.Mounts(), s.MountsOf(c.PID), 0
 	for _, step := range actions {
 		if !strings.HasSuffix(step.Mount.Root, "/sub") {
 			continue
 		}
 		tried++
-		if done, err := s.i.Open()(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
+		if done, err := s.Inspector.Open()(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
 			t.Errorf("apply to %q: %+v, %v, want that what the link leads to is not taken", step.Mount.Point, done, err)
 		}
 	}
 	expectSameMounts(t, before, s.Mounts())
-	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
+	expectSameMounts(t, inside, s.MountsOf(c.PID))
 	if sub := readInContainer(c.PID, "sub/data"); tried != 2 || !strings.Contains(sub, "not connected") {
 		t.Errorf("%d tried, the container reads %q", tried, sub)
 	}

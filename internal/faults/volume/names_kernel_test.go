@@ -40,30 +40,30 @@ func TestNamesOfAVolume(t *testing.T) {
 			s := newScene(t, deepDir)
 			if c.claims {
 				claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "more"}}
-				s.pod.Spec.Volumes = append(s.pod.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: claim})
+				s.Pod.Spec.Volumes = append(s.Pod.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: claim})
 			}
 			mountAt := func(point string) {
 				s.must(os.MkdirAll(point, 0o755))
-				s.must(sys.BindMount(filepath.Join(s.g, s.below), point))
+				s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), point))
 				t.Cleanup(func() { systest.UnmountPath(point, true) })
 			}
 			if c.bound {
-				mountAt(s.Node.SubPathPoint(kubelet.SubPath{PodUID: string(s.pod.UID), Volume: pvName, Container: "app", Index: 1}))
+				mountAt(s.Node.SubPathPoint(kubelet.SubPath{PodUID: string(s.Pod.UID), Volume: pvName, Container: "app", Index: 1}))
 			}
 			if c.container {
 				s.runtime.of = &cri.Owner{
-					ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
-					Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}},
+					ContainerID: "c1", Container: "app", PodUID: string(s.Pod.UID), PodNamespace: s.Pod.Namespace, PodName: s.Pod.Name,
+					Mounts: []cri.Mount{{HostPath: s.Point, ContainerPath: "/data"}},
 				}
-				s.startProcess(s.p, "/data")
+				s.startProcess(s.Point, "/data")
 			}
 			others := 0
 			if c.shared {
 				others = 1
 				mountAt(s.Node.VolumePoint(kubelet.Volume{PodUID: volumetest.OtherUID, Plugin: kubelet.CSIPlugin, Name: pvName}))
 			}
-			s.server.Kill()
-			survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+			s.Kill()
+			survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 			if err != nil || len(survey.Broken()) != 1 {
 				t.Fatalf("broken: %+v, %v", survey, err)
 			}

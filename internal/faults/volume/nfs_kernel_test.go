@@ -32,12 +32,12 @@ func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *vo
 	s.must(os.Mkdir(server.Dir+"/pv/sub", 0o755))
 	s.must(os.WriteFile(server.Dir+"/pv/sub/data", []byte("old"), 0o644))
 	if staged {
-		server.Mount("pv", s.g, version)
-		s.must(sys.BindMount(s.g, s.p))
+		server.Mount("pv", s.Staging, version)
+		s.must(sys.BindMount(s.Staging, s.Point))
 		return s
 	}
-	s.must(os.Remove(kubelet.VolumeRecordPath(s.g)))
-	server.Mount("pv", s.p, version)
+	s.must(os.Remove(kubelet.VolumeRecordPath(s.Staging)))
+	server.Mount("pv", s.Point, version)
 	return s
 }
 
@@ -77,14 +77,14 @@ func TestNFSDirectoryReplacedOnTheServer(t *testing.T) {
 				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", health.Replacement.Source, health.Replacement.NoSourceReason)
 			}
 			// The driver mounts it again.
-			s.must(systest.UnmountPath(s.g, true))
-			server.Mount("pv", s.g, version)
+			s.must(systest.UnmountPath(s.Staging, true))
+			server.Mount("pv", s.Staging, version)
 			if health = s.expectCode(fault.StaleFileHandle); health.Replacement.Source == nil {
 				t.Fatalf("no source, because %q", health.Replacement.NoSourceReason)
 			}
 			s.repairVolume()
 			s.expectCode("")
-			if got, err := os.ReadFile(filepath.Join(s.p, "data")); err != nil || string(got) != "new" {
+			if got, err := os.ReadFile(filepath.Join(s.Point, "data")); err != nil || string(got) != "new" {
 				t.Errorf("the pod's volume holds %q, %v, want what the server has now", got, err)
 			}
 		})
@@ -127,7 +127,7 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 			for range 2 {
 				v := s.expectCode(fault.HungMount)
 				t.Logf("%q %q", v.Verdict.Reasons, v.Evidence.Answer.Evidence)
-				actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+				actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{})
 				s.must(err)
 				if len(actions) != 0 {
 					t.Errorf("actions %+v, refusals %q, want nothing done to a mount that may yet answer", actions, refusals)
@@ -136,7 +136,7 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 			server.Resume()
 			resumed = true
 			s.awaitHealthy()
-			if n := s.i.Runner.Lingering(); n != 0 {
+			if n := s.Inspector.Runner.Lingering(); n != 0 {
 				t.Errorf("%d processes that asked are left", n)
 			}
 		})

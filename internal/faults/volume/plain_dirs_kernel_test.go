@@ -27,21 +27,21 @@ import (
 func TestContainerWithAPlainDirectory(t *testing.T) {
 	s := bareScene(t, deepDir)
 	owner := &cri.Owner{
-		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
-		Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}},
+		ContainerID: "c1", Container: "app", PodUID: string(s.Pod.UID), PodNamespace: s.Pod.Namespace, PodName: s.Pod.Name,
+		Mounts: []cri.Mount{{HostPath: s.Point, ContainerPath: "/data"}},
 	}
 	s.runtime.of = owner
-	app := s.startProcess(s.p, "/data")
+	app := s.startProcess(s.Point, "/data")
 	check := func(when string, reason fault.RefusalReason, evicts bool, texts ...string) {
 		t.Helper()
-		for _, scope := range []mountstate.Scope{{}, {PodUIDs: []string{string(s.pod.UID)}}} {
-			survey, err := s.i.Inspect(t.Context(), scope)
+		for _, scope := range []mountstate.Scope{{}, {PodUIDs: []string{string(s.Pod.UID)}}} {
+			survey, err := s.Inspector.Inspect(t.Context(), scope)
 			s.must(err)
 			if len(survey.Broken()) != 1 || len(survey.Unknown.Places) > 0 {
 				t.Fatalf("%s: volumes %+v, unknown %q", when, survey.Volumes, survey.Unknown.Sentences())
 			}
 			found := survey.Broken()[0].Findings()
-			if len(found) != 1 || found[0].Code != fault.DeletedVolumeSource || found[0].Mount.Point != s.p || found[0].Details.Repair != "" ||
+			if len(found) != 1 || found[0].Code != fault.DeletedVolumeSource || found[0].Mount.Point != s.Point || found[0].Details.Repair != "" ||
 				found[0].Details.Refusal.Reason != reason || fault.Known().EvictionHelps(found[0]) != evicts {
 				t.Fatalf("%s: %+v", when, found)
 			}
@@ -50,11 +50,11 @@ func TestContainerWithAPlainDirectory(t *testing.T) {
 					t.Errorf("%s: %q is not in %s", when, text, all)
 				}
 			}
-			actions, refusals, err := s.i.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{Abort: true})
+			actions, refusals, err := s.Inspector.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{Abort: true})
 			if err != nil || len(actions) > 0 || len(refusals) != 1 {
 				t.Errorf("%s: actions %+v, refusals %q, %v", when, actions, refusals, err)
 			}
-			again := survey.Record().Judge(func(string) *corev1.Pod { return s.pod })
+			again := survey.Record().Judge(func(string) *corev1.Pod { return s.Pod })
 			if diff := cmp.Diff(found, again.Broken()[0].Findings()); diff != "" {
 				t.Errorf("%s: by what was written down (-want +got):\n%s", when, diff)
 			}
@@ -68,9 +68,9 @@ func TestContainerWithAPlainDirectory(t *testing.T) {
 	other.PodUID = "5e1b6f0a-8c3d-4a57-9a0e-000000000001"
 	for name, of := range map[string]*cri.Owner{"a container that is not known": nil, "a container of another pod": &other} {
 		s.runtime.of = of
-		i := &volume.Inspector{Kubelet: s.i.Kubelet, Prober: s.i.Prober, Runtime: s.runtime, Pods: s.i.Pods} // it remembers no container
+		i := &volume.Inspector{Kubelet: s.Inspector.Kubelet, Prober: s.Inspector.Prober, Runtime: s.runtime, Pods: s.Inspector.Pods} // it remembers no container
 		survey, err := i.Inspect(t.Context(), mountstate.Scope{})
-		if err != nil || len(survey.Broken()) > 0 || len(survey.Unknown.Places) != 1 || survey.Unknown.Places[0].Point != s.p {
+		if err != nil || len(survey.Broken()) > 0 || len(survey.Unknown.Places) != 1 || survey.Unknown.Places[0].Point != s.Point {
 			t.Errorf("%s: %+v, %q, %v", name, survey.Volumes, survey.Unknown.Sentences(), err)
 		}
 	}

@@ -31,13 +31,13 @@ func TestBrokenMountsOfDrivers(t *testing.T) {
 	s.must(os.MkdirAll(own, 0o755))
 	t.Cleanup(func() { _ = systest.UnmountPath(own, true) })
 	other := kerneltest.StartWith(t, nil, "serve", own, "content", "dir")
-	s.startDaemon("old")
+	s.Serve("old")
 	look := func(when string, scope mountstate.Scope, broken int, want ...string) {
 		t.Helper()
 		var survey *volume.Survey
 		kerneltest.Await(t, when+": all mounts to be asked, and listed as they are", func() bool { // there may be no time for one
 			var err error
-			survey, err = s.i.Inspect(t.Context(), scope)
+			survey, err = s.Inspector.Inspect(t.Context(), scope)
 			s.must(err)
 			var got []string
 			for _, p := range survey.Unknown.Places {
@@ -53,22 +53,22 @@ func TestBrokenMountsOfDrivers(t *testing.T) {
 			}
 			return diff == "" && len(survey.Broken()) == broken
 		})
-		again := survey.Record().Judge(func(string) *corev1.Pod { return s.pod })
+		again := survey.Record().Judge(func(string) *corev1.Pod { return s.Pod })
 		if diff := cmp.Diff(survey.Unknown, again.Unknown); diff != "" {
 			t.Errorf("%s: by what was written down (-want +got):\n%s", when, diff)
 		}
 	}
-	node, pod := mountstate.Scope{}, mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}}
+	node, pod := mountstate.Scope{}, mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}}
 	look("all is well", node, 0)
 	other.Kill()
-	s.server.Kill()
-	look("before the pod has it", node, 0, pvName+" "+s.g, " "+own)
-	look("before the pod has it, for the pod", pod, 0, pvName+" "+s.g)
+	s.Kill()
+	look("before the pod has it", node, 0, pvName+" "+s.Staging, " "+own)
+	look("before the pod has it, for the pod", pod, 0, pvName+" "+s.Staging)
 
-	s.must(sys.BindMount(s.g, s.p)) // the pod has the dead one
+	s.must(sys.BindMount(s.Staging, s.Point)) // the pod has the dead one
 	look("the pod has it", node, 1, " "+own)
-	s.must(systest.UnmountPath(s.p, true))
-	alive := kerneltest.StartWith(t, nil, "serve", s.p, "content", "dir")
-	look("the pod has another one", pod, 0, pvName+" "+s.g)
+	s.must(systest.UnmountPath(s.Point, true))
+	alive := kerneltest.StartWith(t, nil, "serve", s.Point, "content", "dir")
+	look("the pod has another one", pod, 0, pvName+" "+s.Staging)
 	alive.Kill()
 }

@@ -37,83 +37,83 @@ func TestRefusals(t *testing.T) {
 		why   string
 		steps int
 	}{
-		"nothing is mounted again": {func(s *volumeScene) { s.must(systest.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
+		"nothing is mounted again": {func(s *volumeScene) { s.must(systest.UnmountPath(s.Staging, true)) }, "has nothing mounted for the whole node", 0},
 		"the staging path is dead, too": {func(s *volumeScene) {
-			s.remount("new")
-			s.server.Kill()
+			s.Remount("new")
+			s.Kill()
 		}, "is not alive either", 0},
 		"the staging path is of another volume": {func(s *volumeScene) {
-			s.remount("new")
-			s.writeRecord(s.g, other)
+			s.Remount("new")
+			s.Record(s.Staging, other)
 		}, `is of volume handle "handle-2"`, 0},
 		"the pod's record is of another volume": {func(s *volumeScene) {
-			s.remount("new")
-			s.writeRecord(s.p, other)
+			s.Remount("new")
+			s.Record(s.Point, other)
 		}, "has nothing mounted for the whole node", 0},
 		"another driver's volume of that handle": {func(s *volumeScene) {
-			s.remount("new")
-			s.writeRecord(s.g, kubelet.VolumeRecord{Driver: "other.example.com", Handle: handle})
+			s.Remount("new")
+			s.Record(s.Staging, kubelet.VolumeRecord{Driver: "other.example.com", Handle: handle})
 		}, `of driver "other.example.com"`, 0},
 		"no record at the staging path": {func(s *volumeScene) {
-			s.remount("new")
-			s.must(os.Remove(kubelet.VolumeRecordPath(s.g)))
+			s.Remount("new")
+			s.must(os.Remove(kubelet.VolumeRecordPath(s.Staging)))
 		}, "is unknown: read record", 0},
 		"no record of the pod's": {func(s *volumeScene) {
-			s.remount("new")
-			s.must(os.Remove(kubelet.VolumeRecordPath(s.p)))
+			s.Remount("new")
+			s.must(os.Remove(kubelet.VolumeRecordPath(s.Point)))
 		}, "the volume is unknown", 0},
 		"a record that is a link": {func(s *volumeScene) {
-			s.remount("new")
-			s.must(os.Rename(kubelet.VolumeRecordPath(s.p), s.p+"-moved"))
-			s.must(os.Symlink(s.p+"-moved", kubelet.VolumeRecordPath(s.p)))
+			s.Remount("new")
+			s.must(os.Rename(kubelet.VolumeRecordPath(s.Point), s.Point+"-moved"))
+			s.must(os.Symlink(s.Point+"-moved", kubelet.VolumeRecordPath(s.Point)))
 		}, "no file of the kubelet's", 0},
 		"two staging paths disagree": {func(s *volumeScene) {
-			s.remount("new")
+			s.Remount("new")
 			second := s.Node.StagingPoints(driver, handle, pvName)[1]
 			s.must(os.MkdirAll(second, 0o755))
-			s.writeRecord(second, kubelet.VolumeRecord{Driver: driver, Handle: handle})
-			s.must(sys.BindMount(filepath.Join(s.g, "other"), second))
+			s.Record(second, kubelet.VolumeRecord{Driver: driver, Handle: handle})
+			s.must(sys.BindMount(filepath.Join(s.Staging, "other"), second))
 			s.t.Cleanup(func() { _ = systest.UnmountPath(second, true) })
 		}, "different directories are mounted there", 0},
 		"the directory is gone": {func(s *volumeScene) {
-			s.remount("new")
-			s.elsewhere("mv", "csi.vol1", "old")
+			s.Remount("new")
+			s.Elsewhere("mv", "csi.vol1", "old")
 		}, "there is no \"", 0},
 		"another file system is staged": {func(s *volumeScene) {
-			s.must(systest.UnmountPath(s.g, true))
-			s.must(sys.NewMount("mem", s.g, "tmpfs", ""))
+			s.must(systest.UnmountPath(s.Staging, true))
+			s.must(sys.NewMount("mem", s.Staging, "tmpfs", ""))
 		}, "they may be different volumes", 0},
 		mountedIn: {func(s *volumeScene) {
-			s.must(sys.NewMount("x", filepath.Join(s.p, "sub"), "tmpfs", ""))
-			s.t.Cleanup(func() { _ = systest.UnmountPath(filepath.Join(s.p, "sub"), true) })
+			s.must(sys.NewMount("x", filepath.Join(s.Point, "sub"), "tmpfs", ""))
+			s.t.Cleanup(func() { _ = systest.UnmountPath(filepath.Join(s.Point, "sub"), true) })
 		}, "other mounts lie on it", 3},
 		"the spec has the volume elsewhere": {func(s *volumeScene) {
-			s.remount("new")
-			s.pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/other"
+			s.Remount("new")
+			s.Pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/other"
 		}, `does not ask for this volume at "/data"`, 3},
 		"the spec has another subPath": {func(s *volumeScene) {
-			s.remount("new")
-			s.pod.Spec.Containers[0].VolumeMounts[1].SubPath = "sub2"
+			s.Remount("new")
+			s.Pod.Spec.Containers[0].VolumeMounts[1].SubPath = "sub2"
 		}, `asks for subPath "sub2"`, 2},
 		"the spec is not known": {func(s *volumeScene) {
-			s.remount("new")
-			s.i.Pods = nil
+			s.Remount("new")
+			s.Inspector.Pods = nil
 		}, "spec is not known", 2},
 		"the subPath is gone": {func(s *volumeScene) {
-			s.remount("new")
-			s.elsewhere("mv", "csi.vol1.sub", "old")
+			s.Remount("new")
+			s.Elsewhere("mv", "csi.vol1.sub", "old")
 		}, "there is no \"", 2},
 		"no runtime": {func(s *volumeScene) {
-			s.remount("new")
-			s.i.Runtime = nil
+			s.Remount("new")
+			s.Inspector.Runtime = nil
 		}, "no container runtime was asked", 2},
 		"not mounted by the runtime": {func(s *volumeScene) {
-			s.remount("new")
+			s.Remount("new")
 			s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/host"}}
 		}, "not as a volume of its own", 2},
 		"from elsewhere": {func(s *volumeScene) {
-			s.remount("new")
-			s.runtime.of.Mounts[0].HostPath = filepath.Dir(s.p)
+			s.Remount("new")
+			s.runtime.of.Mounts[0].HostPath = filepath.Dir(s.Point)
 		}, "not as a volume of its own", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,10 +121,10 @@ func TestRefusals(t *testing.T) {
 			container := s.startContainer()
 			if name == mountedIn { // nothing can be mounted in what is dead
 				c.set(s)
-				s.server.Kill()
-				s.remount("new")
+				s.Kill()
+				s.Remount("new")
 			} else {
-				s.server.Kill()
+				s.Kill()
 				c.set(s)
 			}
 			s.expectRefused(container, c.why, c.steps)
@@ -143,12 +143,12 @@ func TestCopiesOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
 			other := s.startContainer()
-			s.server.Kill()
-			s.remount("new")
+			s.Kill()
+			s.Remount("new")
 			set(s)
-			inside := mountKeysOf(t, other.PID)
+			inside := s.MountsOf(other.PID)
 			health := s.inspectVolume()
-			actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
+			actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
 			s.must(err)
 			if len(actions) != 2 || len(refusals) > 0 || health.Surroundings.ForeignCopies == 0 {
 				t.Errorf("%d foreign copies, actions %+v, refusals %q", health.Surroundings.ForeignCopies, actions, refusals)
@@ -159,10 +159,10 @@ func TestCopiesOfOthers(t *testing.T) {
 				}
 			}
 			for _, step := range actions {
-				_, err := s.i.Open()(t.Context(), step)
+				_, err := s.Inspector.Open()(t.Context(), step)
 				s.must(err)
 			}
-			if diff := cmp.Diff(inside, mountKeysOf(t, other.PID)); diff != "" {
+			if diff := cmp.Diff(inside, s.MountsOf(other.PID)); diff != "" {
 				t.Errorf("mounts of the other (-before +after):\n%s", diff)
 			}
 		})
@@ -173,9 +173,9 @@ func TestCopiesOfOthers(t *testing.T) {
 // are left.
 func (s *volumeScene) expectRefused(c *kerneltest.Actor, why string, steps int) {
 	s.t.Helper()
-	before, inside := s.Mounts(), mountKeysOf(s.t, c.PID)
+	before, inside := s.Mounts(), s.MountsOf(c.PID)
 	health := s.inspectVolume()
-	actions, refusals, err := s.i.Plan(s.t.Context(), health, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(s.t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if health.Verdict.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
 		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", health.Verdict.Code, len(actions), actions, refusals, steps, why)
@@ -187,7 +187,7 @@ func (s *volumeScene) expectRefused(c *kerneltest.Actor, why string, steps int) 
 			continue
 		}
 		tried++
-		if done, err := s.i.Open()(s.t.Context(), a); !errors.Is(err, volume.ErrRefused) {
+		if done, err := s.Inspector.Open()(s.t.Context(), a); !errors.Is(err, volume.ErrRefused) {
 			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", finding.Mount.Point, done, err)
 		}
 	}
@@ -195,12 +195,12 @@ func (s *volumeScene) expectRefused(c *kerneltest.Actor, why string, steps int) 
 		s.t.Error("nothing was refused")
 	}
 	expectSameMounts(s.t, before, s.Mounts())
-	expectSameMounts(s.t, inside, mountKeysOf(s.t, c.PID))
+	expectSameMounts(s.t, inside, s.MountsOf(c.PID))
 }
 
 // newAction is one about a mount of the pod.
 func (s *volumeScene) newAction(kind fault.ActionKind, m fault.Mount) fault.Action {
-	return fault.Action{Kind: kind, Mount: &m, Pod: &fault.Pod{UID: string(s.pod.UID)}}
+	return fault.Action{Kind: kind, Mount: &m, Pod: &fault.Pod{UID: string(s.Pod.UID)}}
 }
 
 func isPlanned(actions []fault.Action, a fault.Action) bool {
@@ -211,10 +211,10 @@ func isPlanned(actions []fault.Action, a fault.Action) bool {
 func TestForgedActions(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.startContainer()
-	s.server.Kill()
-	s.remount("new")
-	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
-	actions, _, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
+	s.Kill()
+	s.Remount("new")
+	before, inside := s.Mounts(), s.MountsOf(c.PID)
+	actions, _, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 	s.must(err)
 	if len(actions) != 4 {
 		t.Fatalf("actions %+v", actions)
@@ -225,7 +225,7 @@ func TestForgedActions(t *testing.T) {
 		"another pod":       func(a *fault.Action) { a.Pod.UID = "another" },
 		"no mount":          func(a *fault.Action) { a.Mount = nil },
 		"nothing":           func(a *fault.Action) { a.Mount = &fault.Mount{} },
-		"the staging path":  func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, s.g },
+		"the staging path":  func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, s.Staging },
 		"the root":          func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, "/" },
 		"out of the volume": func(a *fault.Action) { a.Mount.ID, a.Mount.Point = 0, a.Mount.Point+"/../../.." },
 		"a point alone":     func(a *fault.Action) { a.Mount = &fault.Mount{Point: a.Mount.Point, Namespace: a.Mount.Namespace} },
@@ -244,13 +244,13 @@ func TestForgedActions(t *testing.T) {
 	} {
 		a := s.newAction(fault.Replace, *actions[0].Mount)
 		change(&a)
-		done, err := s.i.Open()(t.Context(), a)
+		done, err := s.Inspector.Open()(t.Context(), a)
 		if !errors.Is(err, volume.ErrRefused) && !(name == "another namespace" && done.Already) {
 			t.Errorf("%s: %+v, %v, want that it is refused", name, done, err)
 		}
 	}
 	expectSameMounts(t, before, s.Mounts())
-	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
+	expectSameMounts(t, inside, s.MountsOf(c.PID))
 }
 
 // TestCrash ends a repair after each of its steps, and has another begin.
@@ -258,27 +258,27 @@ func TestCrash(t *testing.T) {
 	for done := range 5 {
 		s := newScene(t, deepDir)
 		c := s.startContainer()
-		s.server.Kill()
-		s.remount("new")
-		first, _, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
+		s.Kill()
+		s.Remount("new")
+		first, _, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 		s.must(err)
 		if len(first) != 4 {
 			t.Fatalf("actions %+v", first)
 		}
 		for _, step := range first[:done] {
-			_, err := s.i.Open()(t.Context(), step)
+			_, err := s.Inspector.Open()(t.Context(), step)
 			s.must(err)
 		}
-		second, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
+		second, refusals, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 		s.must(err)
 		if len(second) != 4-done || len(refusals) > 0 {
 			t.Errorf("after %d actions: %+v, refusals %q", done, second, refusals)
 		}
 		for _, step := range first { // the old plan, as it was written down
-			_, err := s.i.Open()(t.Context(), step)
+			_, err := s.Inspector.Open()(t.Context(), step)
 			s.must(err)
 		}
-		proof, err := s.i.Verify(t.Context(), first)
+		proof, err := s.Inspector.Verify(t.Context(), first)
 		s.must(err)
 		if !proof.Healed || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
 			t.Errorf("after %d steps: %+v, the container reads %q and %q", done, proof, readInContainer(c.PID, "data/data"), readInContainer(c.PID, "sub/data"))
@@ -292,12 +292,12 @@ func TestDriverMountsAgainItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
 			c := s.startContainer()
-			s.server.Kill()
-			s.remount("new")
+			s.Kill()
+			s.Remount("new")
 			if unmount {
-				s.must(systest.UnmountPath(s.p, true))
+				s.must(systest.UnmountPath(s.Point, true))
 			}
-			s.must(sys.BindMount(filepath.Join(s.g, deepDir), s.p))
+			s.must(sys.BindMount(filepath.Join(s.Staging, deepDir), s.Point))
 			v := s.inspectVolume()
 			if v.Verdict.Code != "" || len(v.Copies) != 3 || len(v.Evidence.HiddenMounts) != map[bool]int{true: 0, false: 1}[unmount] {
 				t.Fatalf("%s, copies %+v, beneath %+v", v.Verdict.Code, v.Copies, v.Evidence.HiddenMounts)
@@ -313,34 +313,34 @@ func TestDriverMountsAgainItself(t *testing.T) {
 func TestServiceOfTheNode(t *testing.T) {
 	s := newScene(t, deepDir)
 	d := kerneltest.Start(t, "daemon")
-	s.server.Kill()
-	s.remount("new")
-	before := mountKeysOf(t, d.PID)
+	s.Kill()
+	s.Remount("new")
+	before := s.MountsOf(d.PID)
 	v := s.inspectVolume()
 	if len(v.Copies) != 0 || v.Surroundings.ForeignCopies != 1 || len(v.Findings()) != 1 {
 		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.Surroundings.ForeignCopies, v.Findings())
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
 	if len(actions) != 1 || len(refusals) != 0 {
 		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	_, err = s.i.Open()(t.Context(), actions[0])
+	_, err = s.Inspector.Open()(t.Context(), actions[0])
 	s.must(err)
-	expectSameMounts(t, before, mountKeysOf(t, d.PID))
+	expectSameMounts(t, before, s.MountsOf(d.PID))
 }
 
 // TestHostPath has a container mount a directory of a FUSE file system of the host.
 func TestHostPath(t *testing.T) {
 	s := bareScene(t, "vol1")
-	s.startDaemon("old")
-	name := filepath.Join(s.g, "vol1")
-	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: name}}}}
-	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
-	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
+	s.Serve("old")
+	name := filepath.Join(s.Staging, "vol1")
+	s.Pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: name}}}}
+	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
+	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.Pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
 	c := s.startProcess(name, "/data")
 	look := func() *volume.Health {
-		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 		s.must(err)
 		if len(survey.Volumes) != 1 || survey.Volumes[0].Evidence.Plugin != volume.HostPathPlugin {
 			t.Fatalf("volumes = %+v", survey.Volumes)
@@ -350,21 +350,21 @@ func TestHostPath(t *testing.T) {
 	if v := look(); v.Broken() {
 		t.Errorf("%+v, want a healthy one", v)
 	}
-	s.server.Kill()
+	s.Kill()
 	health := look()
-	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if health.Verdict.Code != fault.DisconnectedFUSE || len(health.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
 		t.Errorf("%s, copies %+v, actions %+v, refusals %q", health.Verdict.Code, health.Copies, actions, refusals)
 	}
-	s.remount("new")
+	s.Remount("new")
 	health = look()
-	actions, refusals, err = s.i.Plan(t.Context(), health, volume.PlanOptions{})
+	actions, refusals, err = s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if health.Verdict.Code != "" || len(actions) != 1 {
 		t.Fatalf("%s, actions %+v, refusals %q", health.Verdict.Code, actions, refusals)
 	}
-	_, err = s.i.Open()(t.Context(), actions[0])
+	_, err = s.Inspector.Open()(t.Context(), actions[0])
 	s.must(err)
 	if got := readInContainer(c.PID, "data/data"); got != "new" {
 		t.Errorf("the container reads %q", got)

@@ -42,11 +42,11 @@ type deadMountScene struct {
 func newDeadMountScene(t *testing.T, hostPath bool) *deadMountScene {
 	t.Helper()
 	s := &deadMountScene{volumeScene: bareScene(t, deepDir)}
-	s.at = filepath.Join(s.Node.VolumeDir(string(s.pod.UID), "kubernetes.io/empty-dir", "w"), "build")
-	s.pod.Spec.Volumes = []corev1.Volume{{Name: "w", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	s.at = filepath.Join(s.Node.VolumeDir(string(s.Pod.UID), "kubernetes.io/empty-dir", "w"), "build")
+	s.Pod.Spec.Volumes = []corev1.Volume{{Name: "w", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	if hostPath {
 		s.at = filepath.Join(t.TempDir(), "data")
-		s.pod.Spec.Volumes = append(s.pod.Spec.Volumes, s.hostPath("host"))
+		s.Pod.Spec.Volumes = append(s.Pod.Spec.Volumes, s.hostPath("host"))
 	}
 	s.must(os.MkdirAll(s.at, 0o755))
 	t.Cleanup(func() {
@@ -67,12 +67,12 @@ func (s *deadMountScene) serve() *kerneltest.Actor {
 }
 
 // deletePod has the pod be deleted.
-func (s *volumeScene) deletePod() { s.pod.DeletionTimestamp = &metav1.Time{} }
+func (s *volumeScene) deletePod() { s.Pod.DeletionTimestamp = &metav1.Time{} }
 
 // only is the one broken volume, with its finding.
 func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
 	s.t.Helper()
-	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+	survey, err := s.Inspector.Inspect(s.t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 	s.must(err)
 	broken := survey.Broken()
 	if len(broken) != 1 || len(broken[0].Findings()) != 1 {
@@ -85,7 +85,7 @@ func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
 func (s *deadMountScene) plan() (actions []fault.Action, refusals []string) {
 	s.t.Helper()
 	v, _ := s.only()
-	actions, refusals, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(s.t.Context(), v, volume.PlanOptions{})
 	s.must(err)
 	return actions, refusals
 }
@@ -105,11 +105,11 @@ func (s *deadMountScene) run(actions []fault.Action) volume.Proof {
 		if a.Kind != fault.Unmount || !a.Lossless || a.Safety == "" {
 			s.t.Errorf("action %+v", a)
 		}
-		if done, err := s.i.Open()(s.t.Context(), a); err != nil || done.Already {
+		if done, err := s.Inspector.Open()(s.t.Context(), a); err != nil || done.Already {
 			s.t.Fatalf("apply: %+v, %v", done, err)
 		}
 	}
-	proof, err := s.i.Verify(s.t.Context(), actions)
+	proof, err := s.Inspector.Verify(s.t.Context(), actions)
 	s.must(err)
 	return proof
 }
@@ -120,7 +120,7 @@ func (s *volumeScene) podProcess() (end func()) {
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
 	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	group := filepath.Join(groups, "kubepods-besteffort-pod"+strings.ReplaceAll(string(s.pod.UID), "-", "_")+".slice")
+	group := filepath.Join(groups, "kubepods-besteffort-pod"+strings.ReplaceAll(string(s.Pod.UID), "-", "_")+".slice")
 	s.must(os.Mkdir(group, 0o755))
 	app := exec.Command("sleep", "1000")
 	s.must(app.Start())
@@ -138,7 +138,7 @@ func (s *volumeScene) podProcess() (end func()) {
 func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	s := newDeadMountScene(t, false)
 	server := s.serve()
-	if survey, err := s.i.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Evidence.Inside {
+	if survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Evidence.Inside {
 		t.Fatalf("healthy: %+v, %v", survey, err)
 	}
 	server.Kill()
@@ -173,7 +173,7 @@ func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	if proof := s.run(actions); !proof.Healed || s.layers() != 0 {
 		t.Errorf("proof %+v, %d layers", proof, s.layers())
 	}
-	if done, err := s.i.Open()(t.Context(), actions[0]); err != nil || !done.Already {
+	if done, err := s.Inspector.Open()(t.Context(), actions[0]); err != nil || !done.Already {
 		t.Errorf("once more: %+v, %v", done, err)
 	}
 }
@@ -183,21 +183,21 @@ func TestPlanNamesTheContainer(t *testing.T) {
 	s := newDeadMountScene(t, true)
 	s.serve()
 	top := s.serve()
-	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
+	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
 	s.runtime.of = &cri.Owner{
-		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
+		ContainerID: "c1", Container: "app", PodUID: string(s.Pod.UID), PodNamespace: s.Pod.Namespace, PodName: s.Pod.Name,
 		Mounts: []cri.Mount{{HostPath: s.at, ContainerPath: "/data"}},
 	}
 	app := s.startProcess(s.at, "/data")
 	top.Kill()
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
 	s.must(err)
 	if len(survey.Broken()) != 1 {
 		t.Fatalf("broken %+v", survey.Broken())
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{})
 	s.must(err)
-	want := fmt.Sprintf(`; the broken mount stays until they start again in: container "app" of pod %s/%s (process %d)`, s.pod.Namespace, s.pod.Name, app.PID)
+	want := fmt.Sprintf(`; the broken mount stays until they start again in: container "app" of pod %s/%s (process %d)`, s.Pod.Namespace, s.Pod.Name, app.PID)
 	if len(actions) != 1 || actions[0].Kind != fault.Unmount || !strings.HasSuffix(actions[0].Loss, want) || !actions[0].Lossless || len(refusals) != 1 {
 		t.Errorf("actions %+v, refusals %q, want the loss to end with %q", actions, refusals, want)
 	}
@@ -219,22 +219,22 @@ func TestDeadMountOverALivingOne(t *testing.T) {
 		t.Fatalf("finding %+v, plan %+v, refusals %q", f, actions, refusals)
 	}
 	// A program that is killed after the first of two ends the same.
-	if _, err := s.i.Open()(t.Context(), actions[0]); err != nil || s.layers() != 2 {
+	if _, err := s.Inspector.Open()(t.Context(), actions[0]); err != nil || s.layers() != 2 {
 		t.Fatalf("%v, %d layers", err, s.layers())
 	}
 	if again, _ := s.plan(); len(again) != 1 || !again[0].Mount.Same(*actions[1].Mount) {
 		t.Errorf("plan after the first: %+v", again)
 	}
-	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed {
+	if proof, err := s.Inspector.Verify(t.Context(), actions); err != nil || proof.Healed {
 		t.Errorf("half way: %+v, %v", proof, err)
 	}
-	if done, err := s.i.Open()(t.Context(), actions[0]); err != nil || !done.Already {
+	if done, err := s.Inspector.Open()(t.Context(), actions[0]); err != nil || !done.Already {
 		t.Errorf("once more: %+v, %v", done, err)
 	}
 	if proof := s.run(actions[1:]); !proof.Healed || s.layers() != 1 {
 		t.Errorf("proof %+v, %d layers", proof, s.layers())
 	}
-	if survey, err := s.i.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Broken()) != 0 {
+	if survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Broken()) != 0 {
 		t.Errorf("%+v, %v", survey, err)
 	}
 }
@@ -250,7 +250,7 @@ func TestDeadMountBehindALink(t *testing.T) {
 				to, path = filepath.Dir(s.at), filepath.Join(link, filepath.Base(s.at))
 			}
 			s.must(os.Symlink(to, link))
-			s.pod.Spec.Volumes[len(s.pod.Spec.Volumes)-1].HostPath.Path = path
+			s.Pod.Spec.Volumes[len(s.Pod.Spec.Volumes)-1].HostPath.Path = path
 			s.serve().Kill()
 			v, f := s.only()
 			if f.Code != fault.DisconnectedFUSE || f.Mount.Point != s.at || v.Evidence.Point != s.at || v.Evidence.Link != path {
@@ -265,7 +265,7 @@ func TestDeadMountThatStays(t *testing.T) {
 	other := func(s *deadMountScene, spec corev1.PodSpec) {
 		uid := "22222222-aaaa-bbbb-cccc-000000000002"
 		s.must(os.MkdirAll(s.Node.PodDir(uid), 0o755))
-		s.i.Pods = pods{string(s.pod.UID): s.pod, uid: {ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "user"}, Spec: spec}}
+		s.Inspector.Pods = pods{string(s.Pod.UID): s.Pod, uid: {ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "user"}, Spec: spec}}
 	}
 	for name, c := range map[string]struct {
 		set    func(s *deadMountScene)
@@ -313,8 +313,8 @@ func TestDeadMountThatStays(t *testing.T) {
 			if actions, refusals := s.plan(); len(actions) != 0 || len(refusals) != 1 || !strings.HasPrefix(refusals[0], "the mount at ") {
 				t.Errorf("plan %+v, refusals %q", actions, refusals)
 			}
-			forged := fault.Action{Kind: fault.Unmount, Mount: &f.Mount, Pod: &fault.Pod{UID: string(s.pod.UID)}}
-			if _, err := s.i.Open()(t.Context(), forged); !errors.Is(err, volume.ErrRefused) || s.layers() != before {
+			forged := fault.Action{Kind: fault.Unmount, Mount: &f.Mount, Pod: &fault.Pod{UID: string(s.Pod.UID)}}
+			if _, err := s.Inspector.Open()(t.Context(), forged); !errors.Is(err, volume.ErrRefused) || s.layers() != before {
 				t.Errorf("forged: %v, %d layers, %d before", err, s.layers(), before)
 			}
 		})
@@ -332,7 +332,7 @@ func TestForgedRemovals(t *testing.T) {
 	}
 	s.must(systest.UnmountPath(s.at, true))
 	s.serve()
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
+	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Verdict.Code != fault.StuckTermination {
 		t.Fatalf("volumes %+v", survey.Volumes)
@@ -345,12 +345,12 @@ func TestForgedRemovals(t *testing.T) {
 	for name, m := range map[string]fault.Mount{"the living one": point, "another place": root} {
 		a := actions[0]
 		a.Mount = &m
-		_, _ = s.i.Open()(t.Context(), a)
+		_, _ = s.Inspector.Open()(t.Context(), a)
 		if s.layers() != 1 {
 			t.Errorf("%s: the living mount is gone", name)
 		}
 	}
-	if done, err := s.i.Open()(t.Context(), actions[0]); err == nil && !done.Already || s.layers() != 1 {
+	if done, err := s.Inspector.Open()(t.Context(), actions[0]); err == nil && !done.Already || s.layers() != 1 {
 		t.Errorf("the planned one, which is gone: %+v, %v, %d layers", done, err, s.layers())
 	}
 }

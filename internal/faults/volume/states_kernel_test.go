@@ -22,22 +22,22 @@ func TestHealthy(t *testing.T) {
 	for _, below := range []string{deepDir, "vol1"} {
 		s := newScene(t, below)
 		c := s.startContainer()
-		before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+		before, inside := s.Mounts(), s.MountsOf(c.PID)
 		for range 2 {
 			v := s.inspectVolume()
 			if v.Broken() || len(v.Findings()) > 0 || v.Replacement.Source == nil || v.Evidence.Staging == nil {
 				t.Errorf("%+v, findings %+v, want a healthy one", v, v.Findings())
 			}
 		}
-		actions, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{Abort: true})
+		actions, refusals, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{Abort: true})
 		if err != nil || len(actions)+len(refusals) > 0 {
 			t.Errorf("actions %+v, refusals %q, %v, want an empty one", actions, refusals, err)
 		}
-		if s.Start(s.p) != nil || readInContainer(c.PID, "data/data") != "old" {
+		if s.Scene.Scene.Start(s.Point) != nil || readInContainer(c.PID, "data/data") != "old" {
 			t.Error("looking has changed it")
 		}
 		expectSameMounts(t, before, s.Mounts())
-		expectSameMounts(t, inside, mountKeysOf(t, c.PID))
+		expectSameMounts(t, inside, s.MountsOf(c.PID))
 	}
 }
 
@@ -51,40 +51,40 @@ func TestStates(t *testing.T) {
 		copies   int
 	}{
 		"Z: the daemon is killed": {deepDir, func(s *volumeScene) {
-			s.server.Kill()
-			s.remount("new")
+			s.Kill()
+			s.Remount("new")
 		}, fault.DisconnectedFUSE, "file system is gone", 3},
 		"Y: and looked up through the dead mount": {"vol1", func(s *volumeScene) {
-			s.server.Kill()
-			_, _ = os.Lstat(filepath.Join(s.g, "vol1"))
-			s.remount("new")
+			s.Kill()
+			_, _ = os.Lstat(filepath.Join(s.Staging, "vol1"))
+			s.Remount("new")
 		}, fault.DisconnectedFUSE, "file system is gone", 3},
 		"Y2: and its parent": {deepDir, func(s *volumeScene) {
-			s.server.Kill()
-			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
-			s.remount("new")
+			s.Kill()
+			_, _ = os.Lstat(filepath.Join(s.Staging, "csi"))
+			s.Remount("new")
 		}, fault.DisconnectedFUSE, "file system is gone", 3},
 		"X: renamed and created again": {deepDir, func(s *volumeScene) {
-			s.elsewhere("mv", "csi.vol1", "old")
-			s.elsewhere("make", "csi.vol1.sub", "new")
-			s.elsewhere("make", "csi.vol1", "new")
-			_, _ = os.Lstat(filepath.Join(s.g, deepDir))
+			s.Elsewhere("mv", "csi.vol1", "old")
+			s.Elsewhere("make", "csi.vol1.sub", "new")
+			s.Elsewhere("make", "csi.vol1", "new")
+			_, _ = os.Lstat(filepath.Join(s.Staging, deepDir))
 		}, fault.DeletedVolumeSource, "lost its name", 3},
 		"X before anybody has looked": {deepDir, func(s *volumeScene) {
-			s.elsewhere("mv", "csi.vol1", "old")
-			s.elsewhere("make", "csi.vol1.sub", "new")
-			s.elsewhere("make", "csi.vol1", "new")
+			s.Elsewhere("mv", "csi.vol1", "old")
+			s.Elsewhere("make", "csi.vol1.sub", "new")
+			s.Elsewhere("make", "csi.vol1", "new")
 		}, fault.DeletedVolumeSource, "was replaced", 3},
 		"X2: deleted and created again": {deepDir, func(s *volumeScene) {
-			s.elsewhere("rm", "csi.vol1")
-			s.elsewhere("make", "csi.vol1.sub", "new")
-			s.elsewhere("make", "csi.vol1", "new")
+			s.Elsewhere("rm", "csi.vol1")
+			s.Elsewhere("make", "csi.vol1.sub", "new")
+			s.Elsewhere("make", "csi.vol1", "new")
 		}, fault.DeletedVolumeSource, "link count is 0", 3},
 		"W: the parent renamed and created again": {deepDir, func(s *volumeScene) {
-			s.elsewhere("mv", "csi", "csi2")
-			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
-			s.elsewhere("make", "csi.vol1.sub", "new")
-			s.elsewhere("make", "csi.vol1", "new")
+			s.Elsewhere("mv", "csi", "csi2")
+			_, _ = os.Lstat(filepath.Join(s.Staging, "csi"))
+			s.Elsewhere("make", "csi.vol1.sub", "new")
+			s.Elsewhere("make", "csi.vol1", "new")
 		}, fault.DeletedVolumeSource, "directory above has lost its name", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestStates(t *testing.T) {
 			} else {
 				t.Logf("%d looks meanwhile, none of an empty directory", reads)
 			}
-			if len(actions) != 1+c.copies || len(refusals) > 0 || actions[0].Mount.Point != s.p || actions[1].Key().Container != "app" {
+			if len(actions) != 1+c.copies || len(refusals) > 0 || actions[0].Mount.Point != s.Point || actions[1].Key().Container != "app" {
 				t.Errorf("actions %+v, refusals %q", actions, refusals)
 			}
 			for _, file := range []string{"data/data", "sub/data"} {
@@ -115,14 +115,14 @@ func TestStates(t *testing.T) {
 					t.Errorf("%s: %q, want what is in the volume now", file, got)
 				}
 			}
-			if err := s.Start(s.p); err != nil {
+			if err := s.Scene.Scene.Start(s.Point); err != nil {
 				t.Errorf("no container can be started: %v", err)
 			}
 			if v := s.inspectVolume(); v.Broken() {
 				t.Errorf("%+v is broken still", v)
 			}
 			for _, step := range actions {
-				if done, err := s.i.Open()(t.Context(), step); err != nil || !done.Already {
+				if done, err := s.Inspector.Open()(t.Context(), step); err != nil || !done.Already {
 					t.Errorf("once more: %+v, %v", done, err)
 				}
 			}
@@ -158,12 +158,12 @@ func (s *volumeScene) watchFile(pid int, name string) (stop func() (reads, empty
 // TestSplit has the bind made while the volume was not mounted (V).
 func TestSplit(t *testing.T) {
 	s := bareScene(t, "vol1")
-	under := filepath.Join(s.g, "vol1")
+	under := filepath.Join(s.Staging, "vol1")
 	s.must(os.MkdirAll(filepath.Join(under, "sub"), 0o755))
-	s.must(sys.BindMount(under, s.p))
+	s.must(sys.BindMount(under, s.Point))
 	c := s.startContainer()
-	s.startDaemon("new")
-	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+	s.Serve("new")
+	before, inside := s.Mounts(), s.MountsOf(c.PID)
 	health := s.inspectVolume()
 	if health.Verdict.Code != fault.DeletedVolumeSource || !strings.Contains(health.Verdict.Reasons[0], "data is being split") {
 		t.Fatalf("%s, %q", health.Verdict.Code, health.Verdict.Reasons)
@@ -171,14 +171,14 @@ func TestSplit(t *testing.T) {
 	if len(health.Copies) != 3 || len(health.Replacement.WrittenToNodeDisk) != 1 {
 		t.Fatalf("%s, %q, split %q, copies %+v", health.Verdict.Code, health.Verdict.Reasons, health.Replacement.WrittenToNodeDisk, health.Copies)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if len(actions) > 0 || len(refusals) != 4 || !strings.Contains(refusals[0], "cp -a") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is hidden that was written", actions, refusals)
 	}
 	expectSameMounts(t, before, s.Mounts())
-	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
-	s.must(os.RemoveAll(filepath.Join(s.p, "sub")))
+	expectSameMounts(t, inside, s.MountsOf(c.PID))
+	s.must(os.RemoveAll(filepath.Join(s.Point, "sub")))
 	actions, refusals = s.repairVolume()
 	if len(refusals) > 0 || len(actions) != 4 || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
 		t.Errorf("actions %+v, refusals %q, the container reads %q and %q", actions, refusals, readInContainer(c.PID, "data/data"), readInContainer(c.PID, "sub/data"))
@@ -188,18 +188,18 @@ func TestSplit(t *testing.T) {
 // TestSplitAndRemoved has the directory go as well (V2).
 func TestSplitAndRemoved(t *testing.T) {
 	s := bareScene(t, "vol1")
-	under := filepath.Join(s.g, "vol1")
+	under := filepath.Join(s.Staging, "vol1")
 	s.must(os.MkdirAll(under, 0o755))
-	s.must(sys.BindMount(under, s.p))
+	s.must(sys.BindMount(under, s.Point))
 	s.must(os.Remove(under))
-	s.startDaemon("new")
+	s.Serve("new")
 	v := s.inspectVolume()
 	why := strings.Join(v.Verdict.Reasons, "\n")
 	if v.Verdict.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
 		t.Fatalf("%s, %q", v.Verdict.Code, v.Verdict.Reasons)
 	}
-	if actions, refusals := s.repairVolume(); len(actions) != 1 || s.Start(s.p) != nil {
-		t.Errorf("actions %+v, refusals %q, start: %v", actions, refusals, s.Start(s.p))
+	if actions, refusals := s.repairVolume(); len(actions) != 1 || s.Scene.Scene.Start(s.Point) != nil {
+		t.Errorf("actions %+v, refusals %q, start: %v", actions, refusals, s.Scene.Scene.Start(s.Point))
 	}
 }
 
@@ -207,8 +207,8 @@ func TestSplitAndRemoved(t *testing.T) {
 func TestHung(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.startContainer()
-	s.stopDaemon()
-	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+	s.Stop()
+	before, inside := s.Mounts(), s.MountsOf(c.PID)
 	health := s.inspectVolume()
 	why := "stopped"
 	if sys.HasFUSEServer.Probe() != nil {
@@ -217,26 +217,26 @@ func TestHung(t *testing.T) {
 	if health.Verdict.Code != fault.HungMount || health.Replacement.Source != nil || !strings.Contains(strings.Join(health.Surroundings.DaemonNotes, "\n"), why) {
 		t.Fatalf("%s, source %+v, fate %q, want %q", health.Verdict.Code, health.Replacement.Source, health.Surroundings.DaemonNotes, why)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if len(actions) > 0 || !strings.Contains(refusals[0], "must be requested") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is done unasked", actions, refusals)
 	}
 	expectSameMounts(t, before, s.Mounts())
-	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
-	actions, refusals, err = s.i.Plan(t.Context(), health, volume.PlanOptions{Abort: true})
+	expectSameMounts(t, inside, s.MountsOf(c.PID))
+	actions, refusals, err = s.Inspector.Plan(t.Context(), health, volume.PlanOptions{Abort: true})
 	s.must(err)
 	if len(actions) != 1 || actions[0].Kind != fault.Abort || actions[0].Lossless {
 		t.Fatalf("actions %+v, refusals %q, want to abort alone", actions, refusals)
 	}
 	for _, want := range []string{"aborted FUSE connection", "already"} {
-		if done, err := s.i.Open()(t.Context(), actions[0]); err != nil || !strings.Contains(done.Message, want) {
+		if done, err := s.Inspector.Open()(t.Context(), actions[0]); err != nil || !strings.Contains(done.Message, want) {
 			t.Fatalf("abort: %+v, %v, want %q", done, err, want)
 		}
 	}
-	signal(t, s.server.PID, "CONT")
-	s.server.Kill()
-	s.remount("new")
+	signal(t, s.Server.PID, "CONT")
+	s.Kill()
+	s.Remount("new")
 	s.repairVolume()
 	if got := readInContainer(c.PID, "data/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
@@ -247,28 +247,28 @@ func TestHung(t *testing.T) {
 func TestHungWithSource(t *testing.T) {
 	s := newScene(t, deepDir)
 	c := s.startContainer()
-	s.stopDaemon()
-	s.remount("new")
+	s.Stop()
+	s.Remount("new")
 	v := s.inspectVolume()
-	if actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Replacement.Source == nil {
+	if actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Replacement.Source == nil {
 		t.Fatalf("actions %+v, refusals %q, %v, source %+v, want that nothing is done unasked", actions, refusals, err, v.Replacement.Source)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)
 	if len(actions) != 5 || actions[0].Kind != fault.Abort {
 		t.Fatalf("actions %+v, refusals %q", actions, refusals)
 	}
-	if done, err := s.i.Open()(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
+	if done, err := s.Inspector.Open()(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
 		t.Errorf("before it is aborted: %+v, %v, want that it is refused", done, err)
 	}
-	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.NotHealed) != 5 {
+	if proof, err := s.Inspector.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.NotHealed) != 5 {
 		t.Errorf("before anything is done: %+v, %v", proof, err)
 	}
 	for _, step := range actions {
-		_, err := s.i.Open()(t.Context(), step)
+		_, err := s.Inspector.Open()(t.Context(), step)
 		s.must(err)
 	}
-	proof, err := s.i.Verify(t.Context(), actions)
+	proof, err := s.Inspector.Verify(t.Context(), actions)
 	if err != nil || !proof.Healed || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
 		t.Errorf("%+v, %v, the container reads %q", proof, err, readInContainer(c.PID, "data/data"))
 	}

@@ -48,20 +48,20 @@ func TestSubPathsThatAreWorkedOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
-			s.pod.Name = "sub" // so that it is the name of the directory
-			c.spec(&s.pod.Spec.Containers[0])
+			s.Pod.Name = "sub" // so that it is the name of the directory
+			c.spec(&s.Pod.Spec.Containers[0])
 			container := s.startContainer()
-			s.server.Kill()
-			s.remount("new")
-			s.elsewhere("make", "csi.vol1.more", "more")
+			s.Kill()
+			s.Remount("new")
+			s.Elsewhere("make", "csi.vol1.more", "more")
 			if c.link != nil {
-				s.elsewhere(append([]string{"link"}, c.link...)...)
+				s.Elsewhere(append([]string{"link"}, c.link...)...)
 			}
 			if c.why != "" {
 				s.expectRefused(container, c.why, 2)
 				return
 			}
-			actions, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
+			actions, refusals, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 			s.must(err)
 			if len(actions) != 4 || len(refusals) > 0 {
 				t.Fatalf("actions %+v, refusals %q, want four steps", actions, refusals)

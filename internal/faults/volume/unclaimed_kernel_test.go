@@ -31,20 +31,20 @@ func unclaimedScene(t *testing.T, over ...string) (s *volumeScene, host string, 
 	s.must(os.Mkdir(host, 0o755))
 	daemon = kerneltest.FUSE(t, host)
 	uid := fmt.Sprintf("7d0e5d0c-3a7c-4a53-9f0e-%012x", os.Getpid()) // no process of another test is in a control group of it
-	s.pod.UID, s.groupEnd = types.UID(uid), "-pod"+uid
+	s.Pod.UID, s.groupEnd = types.UID(uid), "-pod"+uid
 	s.must(os.MkdirAll(s.Node.PodDir(uid), 0o755))
 	s.runtime.of = &cri.Owner{
-		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
+		ContainerID: "c1", Container: "app", PodUID: string(s.Pod.UID), PodNamespace: s.Pod.Namespace, PodName: s.Pod.Name,
 		Mounts: []cri.Mount{{HostPath: host, ContainerPath: "/data"}},
 	}
 	s.startProcess(append([]string{host, "/data"}, over...)...)
-	s.i.Pods = nil
+	s.Inspector.Pods = nil
 	return s, host, daemon
 }
 
 func (s *volumeScene) findings(of mountstate.Scope) (all []fault.Finding, survey *volume.Survey) {
 	s.t.Helper()
-	survey, err := s.i.Inspect(s.t.Context(), of)
+	survey, err := s.Inspector.Inspect(s.t.Context(), of)
 	s.must(err)
 	for _, v := range survey.Broken() {
 		all = append(all, v.Findings()...)
@@ -63,13 +63,13 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 		if !onHost {
 			s.must(systest.UnmountPath(host, true))
 		}
-		for _, of := range []mountstate.Scope{{}, {PodUIDs: []string{string(s.pod.UID)}}} {
+		for _, of := range []mountstate.Scope{{}, {PodUIDs: []string{string(s.Pod.UID)}}} {
 			all, survey := s.findings(of)
 			if len(all) != 1 {
 				t.Fatalf("on the host %v, %+v: findings %+v, %+v", onHost, of, all, survey.Coverage)
 			}
 			f := all[0]
-			if f.Code != fault.DisconnectedFUSE || f.Pod.UID != string(s.pod.UID) || f.Pod.Name != s.pod.Name || f.Container != "app" ||
+			if f.Code != fault.DisconnectedFUSE || f.Pod.UID != string(s.Pod.UID) || f.Pod.Name != s.Pod.Name || f.Container != "app" ||
 				f.Mount.Point != "/data" || f.Details.Place != fault.PlaceContainer || f.Details.Refusal.Reason != fault.NodeMount ||
 				!strings.Contains(strings.Join(f.Evidence, "; "), host) {
 				t.Errorf("finding %+v", f)
@@ -77,7 +77,7 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 			if next := fault.Known().NextStep(f); !strings.Contains(next, "start the program again") || !strings.Contains(next, `container "app"`) {
 				t.Errorf("next: %q", next)
 			}
-			actions, refusals, err := s.i.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{Abort: true})
+			actions, refusals, err := s.Inspector.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{Abort: true})
 			s.must(err)
 			if len(actions) > 0 || len(refusals) != 1 {
 				t.Errorf("actions %+v, refusals %q", actions, refusals)
@@ -93,9 +93,9 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 func TestDeadFileSystemOfAHostPath(t *testing.T) {
 	s, host, daemon := unclaimedScene(t)
 	daemon.Kill()
-	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}}}}
-	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
-	s.i.Pods = pods{string(s.pod.UID): s.pod}
+	s.Pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}}}}
+	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
+	s.Inspector.Pods = pods{string(s.Pod.UID): s.Pod}
 	all, _ := s.findings(mountstate.Scope{})
 	places := map[fault.Place]int{}
 	for _, f := range all {
@@ -115,10 +115,10 @@ func TestDeadFileSystemOfNoPod(t *testing.T) {
 	s.checkOfNode(host, "while it lives", false)
 	daemon.Kill()
 	s.checkOfNode(host, "dead", true)
-	if all, survey := s.findings(mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
+	if all, survey := s.findings(mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
 		t.Errorf("for the pod: %+v, %+v", all, survey.Unknown)
 	}
-	s.i.Pods = pods{string(s.pod.UID): s.pod}
+	s.Inspector.Pods = pods{string(s.Pod.UID): s.Pod}
 	s.checkOfNode(host, "with specs", false)
 }
 
@@ -168,6 +168,6 @@ func TestDeadFileSystemOfTheNode(t *testing.T) {
 	s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/"}}
 	daemon.Kill()
 	s.checkOfNode(host, "without specs", true)
-	s.i.Pods = pods{string(s.pod.UID): s.pod}
+	s.Inspector.Pods = pods{string(s.Pod.UID): s.Pod}
 	s.checkOfNode(host, "with specs", false)
 }

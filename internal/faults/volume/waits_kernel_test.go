@@ -107,8 +107,8 @@ func TestAttackersCannotBlockTheInspection(t *testing.T) {
 	slow := kerneltest.StartWith(t, nil, "serve", base, "slow", "vol/sub", "old")
 	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	at := t.TempDir()
-	kerneltest.Start(t, "trap", at, filepath.Join(base, "vol"), s.p)
-	kerneltest.Start(t, "rooted", base, s.p)
+	kerneltest.Start(t, "trap", at, filepath.Join(base, "vol"), s.Point)
+	kerneltest.Start(t, "rooted", base, s.Point)
 	logs := t.TempDir() // in place of /var/log, which may have none of pods
 	s.must(os.Mkdir(filepath.Join(logs, "pods"), 0o755))
 	s.must(sys.BindMount(logs, "/var/log"))
@@ -117,10 +117,10 @@ func TestAttackersCannotBlockTheInspection(t *testing.T) {
 	t.Cleanup(func() { _ = systest.UnmountPath("/var/log/pods", true) })
 	t.Cleanup(slow.Kill) // first of all, so that nothing is left that waits
 	answers, pipe := openFIFO(t)
-	s.elsewhere("mv", "csi.vol1", "gone") // the volume is broken: its copies are looked for, and asked
-	s.elsewhere("make", "csi.vol1", "new")
+	s.Elsewhere("mv", "csi.vol1", "gone") // the volume is broken: its copies are looked for, and asked
+	s.Elsewhere("make", "csi.vol1", "new")
 	signal(t, slow.PID, "STOP")
-	looker := kerneltest.StartWith(t, nil, "look", s.Node.Root, answers, string(s.pod.UID))
+	looker := kerneltest.StartWith(t, nil, "look", s.Node.Root, answers, string(s.Pod.UID))
 	stop := kerneltest.NobodyWaits(t, looker.PID)
 	lines := bufio.NewReader(pipe)
 	for range 3 {

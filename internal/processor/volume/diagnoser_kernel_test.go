@@ -88,7 +88,7 @@ func TestDistinguishesStates(t *testing.T) {
 			s := volumetest.New(t)
 			app := s.Start()
 			c.happen(s)
-			before, inside := s.Mounts(), s.MountsOf(app)
+			before, inside := s.Mounts(), s.MountsOf(app.PID)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector}
@@ -115,7 +115,7 @@ func TestDistinguishesStates(t *testing.T) {
 					t.Errorf("shares %q", result.Values[keyHealthSharedWith])
 				}
 			}
-			if diff := cmp.Diff(before, s.Mounts()); diff != "" || !cmp.Equal(inside, s.MountsOf(app)) {
+			if diff := cmp.Diff(before, s.Mounts()); diff != "" || !cmp.Equal(inside, s.MountsOf(app.PID)) {
 				t.Errorf("looking has changed mounts (-before +after):\n%s", diff)
 			}
 		})

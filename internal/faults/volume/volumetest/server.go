@@ -26,10 +26,12 @@ import (
 )
 
 // fail begins the names whose lookup at the root has the daemon answer everything with an error, whose number follows. A
-// lookup of a name that begins with deletePrefix has it delete a directory, as another client would: see Scene.Delete.
+// lookup of a name that begins with deletePrefix has it delete a directory, as another client would: see Scene.Delete. A lookup
+// at the root of one that begins with commandPrefix has it change the directories: see Scene.Elsewhere.
 const (
-	fail         = "fail-"
-	deletePrefix = "delete:"
+	fail          = "fail-"
+	deletePrefix  = "delete:"
+	commandPrefix = "cmd:"
 )
 
 // mood is how all of a file system answers.
@@ -60,6 +62,9 @@ var (
 	_ fs.NodeLookuper  = (*directory)(nil)
 	_ fs.NodeGetattrer = (*directory)(nil)
 	_ fs.NodeMkdirer   = (*directory)(nil)
+	_ fs.NodeCreater   = (*directory)(nil)
+	_ fs.NodeUnlinker  = (*directory)(nil)
+	_ fs.NodeRmdirer   = (*directory)(nil)
 )
 
 // Lookup finds a directory or a file.
@@ -76,6 +81,10 @@ func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 		d.remove(ctx, command)
 		return nil, sys.ENOENT
 	}
+	if command, ok := strings.CutPrefix(name, commandPrefix); ok && d.IsRoot() {
+		d.change(ctx, strings.Split(command, ":"))
+		return nil, sys.ENOENT
+	}
 	child := d.GetChild(name)
 	switch errno := sys.Errno(d.failure.Load()); {
 	case errno != 0:
@@ -84,7 +93,10 @@ func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 		return nil, sys.ENOENT
 	}
 	var attr fuse.AttrOut
-	errno := child.Operations().(fs.NodeGetattrer).Getattr(ctx, nil, &attr)
+	var errno sys.Errno
+	if get, ok := child.Operations().(fs.NodeGetattrer); ok { // a link has none
+		errno = get.Getattr(ctx, nil, &attr)
+	}
 	out.Attr = attr.Attr
 	return child, errno
 }
@@ -130,10 +142,76 @@ func (d *directory) remove(ctx context.Context, command string) {
 	}
 }
 
-// serve is a role: the daemon of a file system that is kept in memory, at args[0], with a file "data" that says args[2] in
-// directory args[1]. The kernel is told to remember nothing.
+// Create makes a file.
+func (d *directory) Create(ctx context.Context, _ string, _, _ uint32, _ *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, sys.Errno) {
+	return d.NewPersistentInode(ctx, &fs.MemRegularFile{}, fs.StableAttr{}), nil, 0, 0
+}
+
+// Unlink removes a file.
+func (d *directory) Unlink(context.Context, string) sys.Errno { return 0 }
+
+// Rmdir removes a directory.
+func (d *directory) Rmdir(_ context.Context, name string) sys.Errno {
+	d.GetChild(name).Operations().(*directory).deleted.Store(true)
+	return 0
+}
+
+// makeTree makes a directory, those above it, and the file in it.
+func (d *directory) makeTree(ctx context.Context, name, content string) {
+	at := &d.Inode
+	for part := range strings.SplitSeq(name, "/") {
+		next := at.GetChild(part)
+		if next == nil {
+			next = at.Operations().(*directory).add(ctx, part)
+		}
+		at = next
+	}
+	at.AddChild("data", at.NewPersistentInode(ctx, &fs.MemRegularFile{Data: []byte(content)}, fs.StableAttr{}), true)
+}
+
+// change does a command of Scene.Elsewhere.
+func (d *directory) change(ctx context.Context, args []string) {
+	path := func(i int) string { return strings.ReplaceAll(args[i], ".", "/") }
+	switch args[0] {
+	case "mv":
+		from, name := d.parentOf(path(1))
+		to, other := d.parentOf(path(2))
+		from.MvChild(name, to, other, true)
+	case "make":
+		d.makeTree(ctx, path(1), args[2])
+	case "link":
+		to, name := d.parentOf(path(1))
+		target := "../../other"
+		if len(args) > 2 {
+			target = path(2)
+		}
+		link := &fs.MemSymlink{Data: []byte(target)}
+		to.AddChild(name, to.NewPersistentInode(ctx, link, fs.StableAttr{Mode: fuse.S_IFLNK}), true)
+	case "rm":
+		from, name := d.parentOf(path(1))
+		from.Operations().(*directory).Rmdir(ctx, name)
+		from.RmChild(name)
+	}
+}
+
+// parentOf finds the directory of an entry.
+func (d *directory) parentOf(name string) (*fs.Inode, string) {
+	at := &d.Inode
+	parts := strings.Split(name, "/")
+	for _, part := range parts[:len(parts)-1] {
+		at = at.GetChild(part)
+	}
+	return at, parts[len(parts)-1]
+}
+
+// typeOf is the type of the file systems that a process of a test has had served, after "fuse.". No other process of tests has it: a mount of
+// one must not look like a copy of another's.
+func typeOf(pid int) string { return "memory" + strconv.Itoa(pid) }
+
+// serve is a role: the daemon of a file system that is kept in memory, at args[0], with a file "data" that says args[1] in each of
+// the directories that follow. The kernel is told to remember nothing.
 func serve(args []string, ready func(string)) error {
-	if _, err := mountMemory(&mood{}, args[0], args[1], args[2]); err != nil {
+	if _, err := mountMemory(&mood{}, typeOf(os.Getppid()), args[0], args[1], args[2:]...); err != nil {
 		return err
 	}
 	ready("")
@@ -142,20 +220,18 @@ func serve(args []string, ready func(string)) error {
 }
 
 // mountMemory mounts the file system and begins to serve it.
-func mountMemory(m *mood, dir, way, text string) (*fuse.Server, error) {
+func mountMemory(m *mood, fsType, dir, text string, ways ...string) (*fuse.Server, error) {
 	root, zero, forged := &directory{mood: m}, time.Duration(0), os.Getenv(NameEnv)
 	return fs.Mount(dir, root, &fs.Options{
 		EntryTimeout: &zero, AttrTimeout: &zero, NegativeTimeout: &zero,
 		MountOptions: fuse.MountOptions{
-			DirectMountStrict: true, AllowOther: forged == "", FsName: "mem", Name: cmp.Or(forged, Name),
+			DirectMountStrict: true, AllowOther: forged == "", FsName: "mem", Name: cmp.Or(forged, fsType),
 			Logger: log.New(io.Discard, "", 0), // of answers that come after the connection has ended
 		},
 		OnAdd: func(ctx context.Context) {
-			at := &root.Inode
-			for name := range strings.SplitSeq(way, "/") {
-				at = at.Operations().(*directory).add(ctx, name)
+			for _, way := range ways {
+				root.makeTree(ctx, way, text)
 			}
-			at.AddChild("data", at.NewPersistentInode(ctx, &fs.MemRegularFile{Data: []byte(text)}, fs.StableAttr{}), false)
 		},
 	})
 }
@@ -173,7 +249,7 @@ func Serve(t testing.TB, dir, way, text string) *Served {
 	t.Helper()
 	s := &Served{mood: &mood{released: make(chan struct{})}}
 	var err error
-	s.server, err = mountMemory(s.mood, dir, way, text)
+	s.server, err = mountMemory(s.mood, Name, dir, text, way)
 	kerneltest.Must(t, err)
 	at, err := sys.StatPath(dir, sys.StatIno)
 	kerneltest.Must(t, err)

@@ -30,7 +30,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -42,10 +41,12 @@ const (
 	Driver = "memory.csi.example.com"
 	Handle = "handle-1"
 	Volume = "pvc-1"
-	Name   = "memory" // the type of the file system, after "fuse."
 	// OtherUID is the pod of Share.
 	OtherUID = "7b6b3f0a-52f5-4d3b-9d0f-0a4b7f5b1c22"
 )
+
+// Name is the type of the file system, after "fuse.".
+var Name = typeOf(os.Getpid())
 
 // Main is for TestMain. roles are the other roles of the tests.
 func Main(m *testing.M, roles ...kerneltest.Roles) {
@@ -68,11 +69,12 @@ type Scene struct {
 	// Dir is the volume's directory in the file system. No other scene has it: what other tests of the machine have
 	// mounted meanwhile must not look like a copy.
 	Dir       string
+	Others    []string // more directories that have a file "data"
+	Server    *kerneltest.Actor
 	Inspector *volume.Inspector
 
-	t      *testing.T
-	server *kerneltest.Actor
-	owner  *cri.Owner
+	t     *testing.T
+	owner *cri.Owner
 }
 
 // scenes counts those of this process.
@@ -81,6 +83,21 @@ var scenes atomic.Int64
 // New makes a scene that goes with the test.
 func New(t *testing.T) *Scene {
 	t.Helper()
+	s := Bare(t)
+	s.Mount()
+	return s
+}
+
+// Mount has the volume served and mounted.
+func (s *Scene) Mount() {
+	s.t.Helper()
+	s.Serve("old")
+	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), s.Point))
+}
+
+// Bare is New with the kubelet's directories and records alone.
+func Bare(t *testing.T) *Scene {
+	t.Helper()
 	scene := &Scene{Scene: kubelettest.New(t), Pods: &kubelettest.Pods{}, Pod: kubelettest.NewPod(), t: t}
 	scene.Dir = fmt.Sprintf("volumes/vol-%d-%d", os.Getpid(), scenes.Add(1))
 	scene.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
@@ -88,8 +105,6 @@ func New(t *testing.T) *Scene {
 	scene.Staging = scene.Node.StagingPoints(Driver, Handle, Volume)[0]
 	scene.Point = scene.place(scene.Staging, scene.Node.VolumePoint(kubelet.Volume{PodUID: string(scene.Pod.UID),
 		Plugin: kubelet.CSIPlugin, Name: Volume}))
-	scene.serve("old")
-	scene.must(sys.BindMount(filepath.Join(scene.Staging, scene.Dir), scene.Point))
 	runner := &subprocess.Runner{}
 	scene.Inspector = &volume.Inspector{
 		Kubelet: scene.Node, Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: scene, Pods: scene,
@@ -129,17 +144,17 @@ func (s *Scene) Share() string {
 }
 
 // Kill ends the daemon.
-func (s *Scene) Kill() { s.server.Kill() }
+func (s *Scene) Kill() { s.Server.Kill() }
 
 // Stop has the daemon answer no more, until the test ends.
 func (s *Scene) Stop() {
 	s.t.Helper()
-	if out, err := exec.Command("kill", "-STOP", strconv.Itoa(s.server.PID)).CombinedOutput(); err != nil {
+	if out, err := exec.Command("kill", "-STOP", strconv.Itoa(s.Server.PID)).CombinedOutput(); err != nil {
 		s.t.Fatalf("stop the daemon: %v: %s", err, out)
 	}
-	s.t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
+	s.t.Cleanup(s.Server.Kill) // SIGKILL ends one that is stopped, too
 	kerneltest.Await(s.t, "every thread of the daemon is stopped", func() bool {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.server.PID))
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.Server.PID))
 		s.must(err)
 		return !slices.ContainsFunc(threads, func(name string) bool {
 			stat, err := os.ReadFile(name)
@@ -177,7 +192,7 @@ func (s *Scene) Delete(name string, answer sys.Errno, again bool) {
 func (s *Scene) Remount(content string) {
 	s.t.Helper()
 	s.Unstage()
-	s.serve(content)
+	s.Serve(content)
 }
 
 // Unstage unmounts the file system from the staging path.
@@ -186,16 +201,26 @@ func (s *Scene) Unstage() {
 	s.must(systest.UnmountPath(s.Staging, true))
 }
 
-func (s *Scene) serve(content string) {
+// Serve has a daemon mount the file system at the staging path.
+func (s *Scene) Serve(content string) {
 	s.t.Helper()
-	s.server = kerneltest.StartWith(s.t, nil, "serve", s.Staging, s.Dir, content)
+	s.Server = kerneltest.StartWith(s.t, nil, "serve", append([]string{s.Staging, content, s.Dir}, s.Others...)...)
+}
+
+// Elsewhere has another client change the file system: mv FROM TO, make NAME CONTENT, link NAME, which leads to ../../other, link NAME TO, or
+// rm NAME. A path from its root has dots for slashes.
+func (s *Scene) Elsewhere(command ...string) {
+	s.t.Helper()
+	if _, err := os.Lstat(filepath.Join(s.Staging, commandPrefix+strings.Join(command, ":"))); !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
 }
 
 // Start starts a container of the pod that has the volume at /data.
 func (s *Scene) Start() *kerneltest.Actor {
 	s.t.Helper()
 	s.Own("/data")
-	return kerneltest.Start(s.t, "container", s.t.TempDir(), s.Point, "/data")
+	return kerneltest.Start(s.t, "container", s.t.TempDir(), "", s.Point, "/data")
 }
 
 // Own has the runtime say that every process is of the pod's container, which has the volume at a path.
@@ -222,18 +247,6 @@ func content(name string) string {
 	return string(text)
 }
 
-// MountsOf lists the mounts of a container by what identifies them, to compare before and after.
-func (s *Scene) MountsOf(c *kerneltest.Actor) map[string]bool {
-	s.t.Helper()
-	table, err := mountns.Table(c.PID)
-	s.must(err)
-	all := map[string]bool{}
-	for _, m := range table.Mounts() {
-		all[fmt.Sprintf("%d on %d at %q", m.ID, m.Parent, m.Point)] = true
-	}
-	return all
-}
-
 // Owner takes every process for one of the container that was started last.
 func (s *Scene) Owner(context.Context, string) (cri.Owner, error) {
 	if s.owner == nil {
@@ -257,13 +270,23 @@ func (s *Scene) must(err error) {
 	}
 }
 
-// container is a role: a process with a root directory of its own, args[0], in which args[1] is mounted at args[2].
+// container is a role: a process in control group args[1], if that is not empty, with a root directory of its own, args[0], in which the pairs of
+// paths after that are mounted.
 func container(args []string, ready func(string)) error {
-	root, at := args[0], filepath.Join(args[0], args[2])
-	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("root", root, "tmpfs", ""), os.MkdirAll(at, 0o755),
-		sys.BindMount(args[1], at))
-	if err != nil {
+	root := args[0]
+	if args[1] != "" {
+		if err := os.WriteFile(filepath.Join(args[1], "cgroup.procs"), []byte("0"), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("root", root, "tmpfs", "")); err != nil {
 		return err
+	}
+	for pair := range slices.Chunk(args[2:], 2) {
+		at := filepath.Join(root, pair[1])
+		if err := errors.Join(os.MkdirAll(at, 0o755), sys.BindMount(pair[0], at)); err != nil {
+			return err
+		}
 	}
 	if err := systest.PivotRoot(root); err != nil {
 		return err
