@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,15 +137,12 @@ func startServing(t *testing.T, m manager.Manager) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Start(ctx) }()
-	stopped := false
-	stop = func() {
-		if cancel(); !stopped {
-			stopped = true
-			if err := <-ended; err != nil {
-				t.Errorf("manager: %v", err)
-			}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("manager: %v", err)
 		}
-	}
+	})
 	t.Cleanup(stop)
 	return stop
 }
@@ -194,17 +192,12 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	end := startServing(t, manager)
-	closed := false
-	stop = func() {
+	stop = sync.OnceFunc(func() {
 		end()
-		if closed {
-			return
-		}
-		closed = true
 		if err := part.close(); err != nil {
 			t.Error(err)
 		}
-	}
+	})
 	t.Cleanup(stop)
 	return stop
 }
@@ -242,16 +235,10 @@ func (a *approvable) createDiagnosis(t *testing.T, name string) *v1.Diagnosis {
 
 func (a *approvable) awaitApproval(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
 	t.Helper()
-	now := &v1.Diagnosis{}
-	apitest.Eventually(t, func() error {
-		if err := a.env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
-			return err
-		}
+	now := d.DeepCopy()
+	a.env.Until(t, now, func() bool {
 		c := meta.FindStatusCondition(now.Status.Conditions, v1.ConditionApproved)
-		if c == nil || c.Reason != v1.ReasonWaitingForApproval || now.Status.Outcome != v1.OutcomeAwaitingApproval {
-			return fmt.Errorf("condition %+v, outcome %q", c, now.Status.Outcome)
-		}
-		return nil
+		return c != nil && c.Reason == v1.ReasonWaitingForApproval && now.Status.Outcome == v1.OutcomeAwaitingApproval
 	})
 	return now
 }
@@ -259,16 +246,8 @@ func (a *approvable) awaitApproval(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis 
 // awaitSettled waits until an approval is in a state.
 func (a *approvable) awaitSettled(t *testing.T, given *v1.RecoveryApproval, state v1.ApprovalState) *v1.RecoveryApproval {
 	t.Helper()
-	now := &v1.RecoveryApproval{}
-	apitest.Eventually(t, func() error {
-		if err := a.env.Client.Get(t.Context(), client.ObjectKeyFromObject(given), now); err != nil {
-			return err
-		}
-		if now.Status.State != state {
-			return fmt.Errorf("status %+v, want %s", now.Status, state)
-		}
-		return nil
-	})
+	now := given.DeepCopy()
+	a.env.Until(t, now, func() bool { return now.Status.State == state })
 	return now
 }
 
@@ -294,11 +273,7 @@ func userClient(t *testing.T, env *apitest.Env, name, role string) client.Client
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(impersonate(env.Config, rest.ImpersonationConfig{UserName: name}), client.Options{Scheme: env.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return env.As(t, impersonate(env.Config, rest.ImpersonationConfig{UserName: name}))
 }
 
 // TestApproval goes from the plan to its approval, which comes while the agent is down, from one who may approve and

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/apitest"
@@ -177,16 +176,8 @@ func createPod(t *testing.T, env *apitest.Env, name, node string) *corev1.Pod {
 // awaitPhase waits for a phase.
 func awaitPhase(t *testing.T, env *apitest.Env, d *v1.Diagnosis, phase v1.DiagnosisPhase) *v1.Diagnosis {
 	t.Helper()
-	now := &v1.Diagnosis{}
-	apitest.Eventually(t, func() error {
-		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
-			return err
-		}
-		if now.Status.Phase != phase {
-			return fmt.Errorf("phase is %q, not %q: %+v", now.Status.Phase, phase, now.Status.Conditions)
-		}
-		return nil
-	})
+	now := d.DeepCopy()
+	env.Until(t, now, func() bool { return now.Status.Phase == phase })
 	return now
 }
 

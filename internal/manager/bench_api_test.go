@@ -52,7 +52,7 @@ func BenchmarkBind(b *testing.B) {
 func (w *world) warmUp(b *testing.B) {
 	b.Helper()
 	d := w.diagnose(b, v1.DiagnosisSpec{NodeName: w.node(b)})
-	w.until(b, d, func() bool { return d.Labels[v1.LabelNode] != "" })
+	w.Until(b, d, func() bool { return d.Labels[v1.LabelNode] != "" })
 }
 
 // patchStatus is how long one bare status patch takes. It ends the Diagnosis.

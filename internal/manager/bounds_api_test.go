@@ -96,12 +96,12 @@ func TestParametersAreBounded(t *testing.T) {
 		}
 		w.accept(t, running)
 		w.run(t)
-		w.until(t, pending, func() bool { return condition(pending.Status.Conditions, v1.ConditionComplete, v1.ReasonInvalid) })
+		w.Until(t, pending, func() bool { return condition(pending.Status.Conditions, v1.ConditionComplete, v1.ReasonInvalid) })
 		c := meta.FindStatusCondition(pending.Status.Conditions, v1.ConditionComplete)
 		if want := `spec.parameters: Invalid value: "300000 characters": must not have more than 65536 characters in all`; c.Message != want {
 			t.Errorf("message %q, want %q", c.Message, want)
 		}
-		w.until(t, running, func() bool { return running.Labels[v1.LabelNode] == node }) // the manager can still write it
+		w.Until(t, running, func() bool { return running.Labels[v1.LabelNode] == node }) // the manager can still write it
 		end := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Succeeded","summary":"done"}}`))
 		if err := w.Client.Status().Patch(t.Context(), running, end); err != nil {
 			t.Errorf("its agent cannot end it: %v", err)
@@ -111,23 +111,6 @@ func TestParametersAreBounded(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	})
-}
-
-// TestRefusedDiagnosisLosesItsLabel: no agent sees a Diagnosis that ended without one, although its creator has set the label.
-func TestRefusedDiagnosisLosesItsLabel(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		w.run(t)
-		node, other := w.node(t), w.node(t)
-		d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{NodeName: other, PodReference: w.pod(t, node)}}
-		d.Namespace, d.GenerateName, d.Labels = w.ns, "d-", map[string]string{v1.LabelNode: "elsewhere"}
-		if err := w.Client.Create(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
-		w.until(t, d, func() bool {
-			_, labelled := d.Labels[v1.LabelNode]
-			return condition(d.Status.Conditions, v1.ConditionComplete, v1.ReasonPodOnOtherNode) && !labelled
-		})
 	})
 }
 

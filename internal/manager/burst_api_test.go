@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -74,7 +73,7 @@ func TestLeaderIsKilledInBurst(t *testing.T) {
 	made := map[string]int{}
 	for i, tr := range triggers {
 		// The second leader has compared the faults of the first.
-		w.until(t, tr, func() bool { return tr.Status.Repeated >= int64(len(before[i])) })
+		w.Until(t, tr, func() bool { return tr.Status.Repeated >= int64(len(before[i])) })
 		for _, d := range w.made(t, tr) {
 			made[d.Spec.PodReference.Name]++
 		}
@@ -189,26 +188,9 @@ func (p *process) start(t *testing.T) *exec.Cmd {
 		t.Fatal(err)
 	}
 	health := free[0].String()
-	output, err := os.CreateTemp(t.TempDir(), "manager")
-	if err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.Command(p.path, "--namespace="+p.ns, "--kubeconfig="+p.kubeconfig, "--metrics-bind-address="+flags.Off, "--health-probe-bind-address="+health,
 		"--agent-check-interval=1h") // there are no agents
-	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-		_ = output.Close()
-		if text, err := os.ReadFile(output.Name()); err == nil && t.Failed() {
-			t.Logf("manager %d:\n%s", cmd.Process.Pid, text[max(0, len(text)-8000):])
-		}
-	})
+	program.Start(t, cmd)
 	apitest.Eventually(t, func() error {
 		_, err := get(health + "/readyz")
 		return err

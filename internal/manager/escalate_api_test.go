@@ -121,12 +121,12 @@ func TestPolicyCordons(t *testing.T) {
 		}
 	}
 	w.run(t)
-	w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonMissingRight) })
+	w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonMissingRight) })
 	if got := w.cordoned(t); len(got) > 0 || len(w.writes.to("/nodes/")) > 0 {
 		t.Fatalf("cordoned %+v, writes %v", got, w.writes.to("/nodes/"))
 	}
 	w.mayCordon(t)
-	w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonCordonHeld) })
+	w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonCordonHeld) })
 	got := w.cordoned(t)
 	if len(got) != 1 || got[0].Annotations[v1.AnnotationCordoned] == "" {
 		t.Fatalf("cordoned %+v", got)

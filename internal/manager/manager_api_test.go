@@ -33,16 +33,16 @@ func TestWalkthrough(t *testing.T) {
 		node := w.node(t)
 		ref := w.pod(t, node)
 		d := w.diagnose(t, v1.DiagnosisSpec{OperationSet: "subpath-remount-op-set", PodReference: ref})
-		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node && d.HasPlace() })
+		w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node && d.HasPlace() })
 		set := &v1.OperationSet{}
 		set.Name = "subpath-remount-op-set"
-		w.until(t, set, func() bool { return set.Status.Ready })
+		w.Until(t, set, func() bool { return set.Status.Ready })
 		if set.Status.PathCount != 1 || len(set.Status.Paths) != 1 || len(set.Status.Paths[0]) != 4 || set.Status.AdjacencyListHash == "" {
 			t.Errorf("status = %+v", set.Status)
 		}
 		op := &v1.Operation{}
 		op.Name = "subpath-remount-recover"
-		w.until(t, op, func() bool {
+		w.Until(t, op, func() bool {
 			return op.Status.Target == "subpathRemountRecover" && op.Status.Kind == v1.ProcessorBuiltIn
 		})
 		if got := w.writes.to("/" + w.ns + "/diagnoses/"); len(got) != 2 || strings.HasSuffix(got[0], "/status") || !strings.HasSuffix(got[1], "/status") {
@@ -68,7 +68,7 @@ func TestWhatShipsIsReady(t *testing.T) {
 				if o.GetKind() == "OperationSet" {
 					set := &v1.OperationSet{}
 					set.Name = o.GetName()
-					w.until(t, set, func() bool { return set.Status.Ready })
+					w.Until(t, set, func() bool { return set.Status.Ready })
 				}
 			}
 		}
@@ -86,10 +86,10 @@ func TestLongNames(t *testing.T) {
 		d.Namespace, d.Name = w.ns, strings.Repeat("a.b-", 50)+"c"
 		d.Spec = v1.DiagnosisSpec{OperationSet: "set", NodeName: n.Name}
 		w.MustCreate(t, d)
-		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == v1.NodeLabelValue(n.Name) })
-		w.until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonNoAgent) })
+		w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] == v1.NodeLabelValue(n.Name) })
+		w.Until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonNoAgent) })
 		w.agent(t, n.Name)
-		w.until(t, d, func() bool { return meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted) == nil })
+		w.Until(t, d, func() bool { return meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted) == nil })
 	})
 }
 
@@ -119,6 +119,7 @@ func TestConditions(t *testing.T) {
 				o := apitest.Objects(t, "{apiVersion: diagnosis.kubediag.org/v1, kind: "+tc.kind+", metadata: {generateName: bad-}, spec: "+tc.spec+"}")[0]
 				if tc.kind == "Diagnosis" {
 					o.SetNamespace(w.ns)
+					o.SetLabels(map[string]string{v1.LabelNode: "elsewhere"}) // by which an agent would see it
 				}
 				w.MustCreate(t, o)
 				message := w.verdict(t, tc.kind, client.ObjectKeyFromObject(o), tc.reason)
@@ -129,6 +130,7 @@ func TestConditions(t *testing.T) {
 				}
 				if tc.kind == "Diagnosis" {
 					w.warned(t, o, tc.reason)
+					w.Until(t, o, func() bool { _, labelled := o.GetLabels()[v1.LabelNode]; return !labelled })
 				}
 			})
 		}
@@ -144,58 +146,56 @@ func TestOperationComesAndGoes(t *testing.T) {
 		set.GenerateName = "set-"
 		set.Spec.AdjacencyList = []v1.Node{{To: []int32{1}}, {ID: 1, Operation: name}}
 		w.MustCreate(t, set)
-		w.until(t, set, func() bool { return condition(set.Status.Conditions, v1.ConditionReady, v1.ReasonOperationNotFound) })
+		w.Until(t, set, func() bool { return condition(set.Status.Conditions, v1.ConditionReady, v1.ReasonOperationNotFound) })
 		op := &v1.Operation{}
 		op.Name = name
 		path := "/processor/mountInfoCollector"
 		op.Spec.Processor.Path = &path
 		w.MustCreate(t, op)
-		w.until(t, set, func() bool { return set.Status.Ready })
-		w.until(t, op, func() bool { return len(op.Status.Conditions) > 0 })
+		w.Until(t, set, func() bool { return set.Status.Ready })
+		w.Until(t, op, func() bool { return len(op.Status.Conditions) > 0 })
 		*op.Spec.Processor.Path = "/processor/nonsense"
 		if err := w.Client.Update(t.Context(), op); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, set, func() bool {
+		w.Until(t, set, func() bool {
 			return !set.Status.Ready && condition(set.Status.Conditions, v1.ConditionReady, v1.ReasonOperationNotReady) &&
 				strings.Contains(meta.FindStatusCondition(set.Status.Conditions, v1.ConditionReady).Message, "nonsense")
 		})
 		if err := w.Client.Delete(t.Context(), op); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, set, func() bool { return condition(set.Status.Conditions, v1.ConditionReady, v1.ReasonOperationNotFound) })
+		w.Until(t, set, func() bool { return condition(set.Status.Conditions, v1.ConditionReady, v1.ReasonOperationNotFound) })
 	})
 }
 
-// TestPodIsBound: a Diagnosis waits until its pod has a node, on which the API server binds it.
-func TestPodIsBound(t *testing.T) {
+// TestLifeOfADiagnosis: it waits until its pod has a node, on which the API server binds the pod, and then for an agent there. While its agent
+// is away, it is Unknown, and keeps what the agent wrote. One whose node goes ends.
+func TestLifeOfADiagnosis(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		w.run(t)
 		node, ref := w.node(t), w.pod(t, "")
 		d := w.diagnose(t, v1.DiagnosisSpec{PodReference: ref})
-		w.until(t, d, func() bool {
+		w.Until(t, d, func() bool {
 			return d.Status.Phase == v1.DiagnosisPending && condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonPodNotScheduled)
 		})
-		p := &corev1.Pod{}
-		p.Namespace, p.Name = ref.Namespace, ref.Name
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}}
 		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}}
 		if err := w.Client.SubResource("binding").Create(t.Context(), p, binding); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
-	})
-}
+		w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
+		w.Until(t, d, func() bool {
+			return d.Status.Phase == v1.DiagnosisPending && condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonNoAgent)
+		})
+		if message := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted).Message; !strings.Contains(message, node) {
+			t.Errorf("message = %q", message)
+		}
 
-func TestAgentGoesAndComesBack(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		w.run(t)
-		node := w.node(t)
 		stop := w.agent(t, node)
-		d := w.diagnose(t, v1.DiagnosisSpec{NodeName: node})
-		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node })
 		w.accept(t, d)
 		stop()
-		w.until(t, d, func() bool { return d.Status.Phase == v1.DiagnosisUnknown })
+		w.Until(t, d, func() bool { return d.Status.Phase == v1.DiagnosisUnknown })
 		c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
 		if c.Status != metav1.ConditionUnknown || c.Reason != v1.ReasonAgentLost || !strings.Contains(c.Message, node) {
 			t.Errorf("condition = %+v", c)
@@ -205,29 +205,17 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 		}
 		w.warned(t, d, v1.ReasonAgentLost)
 		w.agent(t, node)
-		w.until(t, d, func() bool {
+		w.Until(t, d, func() bool {
 			return d.Status.Phase == v1.DiagnosisRunning && meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete) == nil
 		})
-	})
-}
 
-func TestNoAgentAnswers(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		w.run(t)
-		node := w.node(t)
-		d := w.diagnose(t, v1.DiagnosisSpec{NodeName: node})
-		w.until(t, d, func() bool {
-			return d.Status.Phase == v1.DiagnosisPending && condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonNoAgent)
-		})
-		if message := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted).Message; !strings.Contains(message, node) {
-			t.Errorf("message = %q", message)
-		}
-		n := &corev1.Node{}
-		n.Name = node
-		if err := w.Client.Delete(t.Context(), n); err != nil {
+		other := w.node(t)
+		d = w.diagnose(t, v1.DiagnosisSpec{NodeName: other})
+		w.Until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonNoAgent) })
+		if err := w.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionComplete, v1.ReasonNodeNotFound) })
+		w.Until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionComplete, v1.ReasonNodeNotFound) })
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,58 +51,33 @@ func TestPolicyIsChecked(t *testing.T) {
 		w.options.PolicyInterval = 200 * time.Millisecond
 		w.run(t)
 		p := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic, FaultCodes: []string{"StaleSubPath"}})
-		w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonEffective) })
+		w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonEffective) })
 		careful := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryObserve})
-		w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonOverruled) })
-		w.until(t, careful, func() bool { return condition(careful.Status.Conditions, v1.ConditionEffective, v1.ReasonNoRepair) })
+		w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonOverruled) })
+		w.Until(t, careful, func() bool { return condition(careful.Status.Conditions, v1.ConditionEffective, v1.ReasonNoRepair) })
 		if err := w.Client.Delete(t.Context(), careful); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonEffective) })
+		w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonEffective) })
 		bad := w.policy(t, v1.RecoveryPolicySpec{
 			Mode: v1.RecoveryAutomatic, Windows: []v1.RecoveryWindow{{Schedule: "nonsense", DurationSeconds: 60}},
 		})
-		w.until(t, bad, func() bool { return condition(bad.Status.Conditions, v1.ConditionReady, v1.ReasonInvalidSpec) })
-		w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
+		w.Until(t, bad, func() bool { return condition(bad.Status.Conditions, v1.ConditionReady, v1.ReasonInvalidSpec) })
+		w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
 		never := w.policy(t, v1.RecoveryPolicySpec{
 			Mode: v1.RecoveryAutomatic, Windows: []v1.RecoveryWindow{{Schedule: "0 0 31 2 *", DurationSeconds: 60}},
 		})
-		w.until(t, never, func() bool { return condition(never.Status.Conditions, v1.ConditionEffective, v1.ReasonNeverFires) })
+		w.Until(t, never, func() bool { return condition(never.Status.Conditions, v1.ConditionEffective, v1.ReasonNeverFires) })
 		closed := w.policy(t, v1.RecoveryPolicySpec{ // the day after tomorrow
 			Mode: v1.RecoveryAutomatic, FaultCodes: []string{"HungMount"},
 			Windows: []v1.RecoveryWindow{{Schedule: time.Now().UTC().Add(48 * time.Hour).Format("0 0 2 1 *"), DurationSeconds: 60}},
 		})
-		w.until(t, closed, func() bool {
+		w.Until(t, closed, func() bool {
 			return condition(closed.Status.Conditions, v1.ConditionEffective, v1.ReasonOutsideWindow) && closed.Status.NextWindowTime.After(time.Now())
 		})
 		useless := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic, FaultCodes: []string{"MissingBindSource"}})
-		w.until(t, useless, func() bool { return condition(useless.Status.Conditions, v1.ConditionEffective, v1.ReasonNoRepair) })
+		w.Until(t, useless, func() bool { return condition(useless.Status.Conditions, v1.ConditionEffective, v1.ReasonNoRepair) })
 	})
-}
-
-// TestPolicySchema: the API server refuses what its schema can.
-func TestPolicySchema(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, apitest.Start(t))
-	w.NeedRules(t)
-	n := int32(0)
-	for name, spec := range map[string]v1.RecoveryPolicySpec{
-		"mode":     {Mode: "Sometimes"},
-		"breaker":  {Mode: v1.RecoveryOff, Breaker: &v1.RecoveryBreaker{NodePoolLabel: "zone"}},
-		"budget":   {Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Node: &v1.RepairBudget{}}},
-		"share":    {Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Namespace: &v1.RepairBudget{AtOnce: 1, PerHour: 1}}},
-		"age":      {Mode: v1.RecoveryOff, MaximumStalenessSeconds: &n},
-		"evict":    {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Evict: &v1.EvictEscalation{AfterSeconds: 59}}},
-		"cordon":   {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 604801}}},
-		"pods":     {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 60, MinimumPods: &n}}},
-		"nodes":    {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 60, MaximumNodes: new(int32(101))}}},
-		"duration": {Mode: v1.RecoveryOff, Windows: []v1.RecoveryWindow{{Schedule: "@daily"}}},
-	} {
-		p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: spec}
-		if err := w.Client.Create(t.Context(), p); !apierrors.IsInvalid(err) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }
 
 // TestBreaker: failed repairs open it, the share of nodes opens it, and a person closes it.
@@ -118,12 +92,12 @@ func TestBreaker(t *testing.T) {
 	w.faulty(t, row, 2)
 	w.faulty(t, row, 0)
 	w.run(t)
-	w.until(t, row, func() bool { return condition(row.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
+	w.Until(t, row, func() bool { return condition(row.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
 	if row.Status.OpenBreakers != 0 {
 		t.Errorf("%+v", row.Status)
 	}
 	w.faulty(t, row, 1)
-	w.until(t, row, func() bool { return row.Status.OpenBreakers == 1 })
+	w.Until(t, row, func() bool { return row.Status.OpenBreakers == 1 })
 	if b := row.Status.Breaker("StaleSubPath", "a"); b == nil || b.Reason != v1.ReasonFailedRepairs || b.OpenedTime == nil {
 		t.Errorf("%+v", row.Status)
 	}
@@ -134,12 +108,12 @@ func TestBreaker(t *testing.T) {
 	if err := w.Client.Patch(t.Context(), row, before); err != nil {
 		t.Fatal(err)
 	}
-	w.until(t, row, func() bool { return row.Status.OpenBreakers == 0 })
+	w.Until(t, row, func() bool { return row.Status.OpenBreakers == 0 })
 	w.policyEvent(t, row, "BreakerClosed")
 	w.faulty(t, share, 0)
 	w.faulty(t, share, 0)
 	w.faulty(t, share, 0)
-	w.until(t, share, func() bool { return share.Status.OpenBreakers == 1 })
+	w.Until(t, share, func() bool { return share.Status.OpenBreakers == 1 })
 	if share.Status.Breakers[0].Reason != v1.ReasonTooManyNodes {
 		t.Errorf("%+v", share.Status)
 	}

@@ -6,7 +6,6 @@
 package manager
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,67 +31,36 @@ import (
 func TestTwoManagers(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	w.options.AgentCheckInterval = time.Minute // nobody plays the agent here
-	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = w.ns, leaderElectionID
-	holder := func() string {
-		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(lease), lease); err != nil || lease.Spec.HolderIdentity == nil {
-			return ""
-		}
-		return *lease.Spec.HolderIdentity
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	first, err := newManager(w.config, w.options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- first.Start(ctx) }()
+	first, stop := w.run(t)
 	<-first.Elected()
-	leader := holder()
-	second, err := newManager(w.config, w.options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx2, stop2 := context.WithCancel(t.Context())
-	ended2 := make(chan error, 1)
-	go func() { ended2 <- second.Start(ctx2) }()
-	if !second.GetCache().WaitForCacheSync(ctx2) {
+	leader := w.leader(t, "")
+	second, _ := w.run(t)
+	if !second.GetCache().WaitForCacheSync(t.Context()) {
 		t.Fatal("the second manager does not start")
 	}
 	d := w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
-	w.until(t, d, func() bool { return d.HasPlace() })
+	w.Until(t, d, func() bool { return d.HasPlace() })
 	select {
 	case <-second.Elected():
 		t.Error("there are two leaders")
 	default:
 	}
-	if got := holder(); got != leader {
+	if got := w.leader(t, ""); got != leader {
 		t.Errorf("holder = %q, want %q", got, leader)
 	}
 	if got := w.writes.to("/" + w.ns + "/diagnoses/"); len(got) != 2 {
 		t.Errorf("two managers wrote %q", got)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("first manager: %v", err)
-	}
 	<-second.Elected()
 	d = w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
-	w.until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
-	stop2()
-	if err := <-ended2; err != nil {
-		t.Errorf("second manager: %v", err)
-	}
+	w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
 }
 
 // The manager may not do what it does not have to.
 func TestRights(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
-	limited, err := client.New(w.config, client.Options{Scheme: w.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := t.Context()
+	limited, ctx := w.As(t, w.config), t.Context()
 	secret, pod, node := &corev1.Secret{}, &corev1.Pod{}, &corev1.Node{}
 	secret.Namespace, secret.Name, pod.Namespace, pod.Name, node.Name = w.ns, "s", w.ns, "p", "n1"
 	diagnosis := &v1.Diagnosis{}
@@ -155,7 +123,7 @@ func TestBeforeCRDs(t *testing.T) {
 			installed.Store(true)
 			apitest.Eventually(t, func() error { return health("/readyz") })
 			d := w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
-			w.until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
+			w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
 			apitest.Eventually(t, func() error {
 				metrics, err := get(w.options.MetricsBindAddress + "/metrics")
 				for _, want := range []string{"kubediag_diagnosis_bindings_total ", `kubediag_retention_diagnoses{phase="Pending"} `} {

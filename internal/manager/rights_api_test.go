@@ -289,9 +289,9 @@ func (w *world) itself(t *testing.T) {
 	d := w.diagnose(t, v1.DiagnosisSpec{
 		PodReference: w.pod(t, node), Parameters: map[string]string{"param.recover.kubernetes.volume_rebind.abort": "true"},
 	})
-	w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
+	w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
 	w.keepsOrigin(t, d)
-	agent := w.as(t, w.Limited(t, "agent", w.ns))
+	agent := w.As(t, w.Limited(t, "agent", w.ns))
 	running := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`))
 	apitest.Eventually(t, func() error { return agent.Status().Patch(t.Context(), d, running) }) // its role is new to the API server
 }
@@ -302,7 +302,7 @@ func (w *world) keepsOrigin(t *testing.T, d *v1.Diagnosis) {
 	origin := func(value string) client.Patch {
 		return client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1.LabelOrigin+`":`+value+`}}}`))
 	}
-	if err := w.as(t, w.config).Patch(t.Context(), d, origin(`"policy"`)); err != nil {
+	if err := w.As(t, w.config).Patch(t.Context(), d, origin(`"policy"`)); err != nil {
 		t.Fatal(err)
 	}
 	for _, value := range []string{"null", `"person"`, `"trigger"`} {
@@ -329,18 +329,9 @@ func (w *world) people(t *testing.T) map[string]client.Client {
 		}
 		config := rest.CopyConfig(w.Config)
 		config.Impersonate = rest.ImpersonationConfig{UserName: user}
-		clients[who] = w.as(t, config)
+		clients[who] = w.As(t, config)
 	}
 	return clients
-}
-
-func (w *world) as(t *testing.T, config *rest.Config) client.Client {
-	t.Helper()
-	c, err := client.New(config, client.Options{Scheme: w.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 func (w *world) role(t *testing.T, g grant) string {

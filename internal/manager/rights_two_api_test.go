@@ -71,7 +71,7 @@ func TestTenantOfTwoNamespaces(t *testing.T) {
 		}
 		config := rest.CopyConfig(w.Config)
 		config.Impersonate = rest.ImpersonationConfig{UserName: user}
-		users[who] = w.as(t, config)
+		users[who] = w.As(t, config)
 	}
 	create := func(who, spec string) error {
 		return users[who].Create(t.Context(), w.object(t, asked{who, "Diagnosis", strings.ReplaceAll(spec, "THEIRS", other), ""}), client.DryRunAll)
@@ -119,7 +119,7 @@ func TestPodOfAnotherNamespaceTakesThePolicy(t *testing.T) {
 		tenant, pod, node := w.refusesOtherNamespaces(t)
 		w.applyPolicy(t)
 		d := tenant.diagnose(t, v1.DiagnosisSpec{PodReference: pod})
-		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node })
+		w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] == node })
 	})
 }
 
@@ -137,14 +137,14 @@ func (w *world) refusesOtherNamespaces(t *testing.T) (tenant *world, pod *v1.Pod
 	tenant, owner := in(), in()
 	pod = owner.pod(t, node)
 	d := tenant.diagnose(t, v1.DiagnosisSpec{PodReference: pod})
-	w.until(t, d, func() bool { return d.Status.Phase == v1.DiagnosisFailed })
+	w.Until(t, d, func() bool { return d.Status.Phase == v1.DiagnosisFailed })
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); c == nil || c.Reason != v1.ReasonPodInOtherNamespace ||
 		!strings.Contains(c.Message, "Create the Diagnosis in namespace "+owner.ns) || d.Labels[v1.LabelNode] != "" {
 		t.Errorf("condition %+v, labels %v", c, d.Labels)
 	}
 	for _, allowed := range []*world{owner, w} {
 		d := allowed.diagnose(t, v1.DiagnosisSpec{PodReference: pod})
-		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node })
+		w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] == node })
 	}
 	return tenant, pod, node
 }

@@ -24,7 +24,7 @@ func TestSetsAreKeptCurrent(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		old, mine := w.leave(t, "auto", true), w.leave(t, "held-device-op-set", false)
 		w.run(t)
-		w.until(t, old, func() bool { return len(old.Spec.AdjacencyList) == 4 && old.Status.Ready })
+		w.Until(t, old, func() bool { return len(old.Spec.AdjacencyList) == 4 && old.Status.Ready })
 		if old.Labels[v1.LabelVersion] != version.String() || old.Labels["team"] != "ours" {
 			t.Errorf("labels %v", old.Labels)
 		}
@@ -37,18 +37,18 @@ func TestSetsAreKeptCurrent(t *testing.T) {
 		if err := w.Client.Patch(t.Context(), old, patch); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, old, func() bool { return old.Status.ObservedGeneration == old.Generation })
+		w.Until(t, old, func() bool { return old.Status.ObservedGeneration == old.Generation })
 		if len(old.Spec.AdjacencyList) != 2 {
 			t.Errorf("what a user has changed is %+v", old.Spec)
 		}
 		if err := w.Client.Delete(t.Context(), old); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, old, func() bool { return len(old.Spec.AdjacencyList) == 4 })
+		w.Until(t, old, func() bool { return len(old.Spec.AdjacencyList) == 4 })
 		if err := w.Client.Delete(t.Context(), mine); err != nil {
 			t.Fatal(err)
 		}
-		w.until(t, mine, func() bool { return mine.Labels[v1.LabelVersion] != "" })
+		w.Until(t, mine, func() bool { return mine.Labels[v1.LabelVersion] != "" })
 	})
 }
 
@@ -83,12 +83,8 @@ func TestManagerChangesNoOtherSet(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		set := w.leave(t, "mine-"+w.ns, false)
 		t.Cleanup(func() { _ = w.Client.Delete(t.Context(), set) })
-		manager, err := client.New(w.config, client.Options{Scheme: w.Client.Scheme()})
-		if err != nil {
-			t.Fatal(err)
-		}
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`))
-		if err := manager.Patch(t.Context(), set, patch); !apierrors.IsForbidden(err) {
+		if err := w.As(t, w.config).Patch(t.Context(), set, patch); !apierrors.IsForbidden(err) {
 			t.Errorf("error %v, want Forbidden", err)
 		}
 	})

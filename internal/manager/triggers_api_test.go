@@ -6,7 +6,6 @@
 package manager
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -60,7 +59,7 @@ func (w *world) trigger(t testing.TB, spec v1.TriggerSpec) *v1.Trigger {
 		tr.Spec.OperationSet = w.set(t)
 	}
 	w.MustCreate(t, tr)
-	w.until(t, tr, func() bool { return condition(tr.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
+	w.Until(t, tr, func() bool { return condition(tr.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
 	return tr
 }
 
@@ -114,16 +113,14 @@ func (w *world) mine() v1.SourceTemplate {
 // that is started again make none.
 func TestEventTrigger(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- w.manage(ctx) }()
+		_, stop := w.run(t)
 		tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.mine()})
 		node := w.node(t)
 		pod := w.pod(t, node)
 		e := w.failed(t, pod)
 		w.count(t, tr, 1)
 		d := w.made(t, tr)[0]
-		w.until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
+		w.Until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
 		if d.Spec.PodReference.Name != pod.Name || d.OwnerReferences[0].UID != tr.UID ||
 			!strings.Contains(d.Annotations[v1.AnnotationKubernetesEvent], "MountVolume.SetUp failed") {
 			t.Errorf("Diagnosis = %+v", d)
@@ -133,11 +130,8 @@ func TestEventTrigger(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.series(t, e)
-		w.until(t, tr, func() bool { return tr.Status.Matched == 3 && tr.Status.Repeated == 2 && tr.Status.Fired == 1 })
+		w.Until(t, tr, func() bool { return tr.Status.Matched == 3 && tr.Status.Repeated == 2 && tr.Status.Fired == 1 })
 		stop()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
 		w.run(t)
 		other := w.failed(t, w.pod(t, node))
 		w.count(t, tr, 2)
@@ -216,8 +210,8 @@ func TestNodeSelector(t *testing.T) {
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": w.ns}}, DiagnosesPerMinute: new(int32(60)),
 			SourceTemplate: v1.SourceTemplate{CronTemplate: &v1.CronTemplate{Schedule: "@every 20s"}},
 		})
-		w.until(t, tr, func() bool { return tr.Status.PendingNodes > 0 && tr.Status.PendingNodes <= 3 })
-		w.until(t, tr, func() bool { return tr.Status.PendingNodes == 0 && tr.Status.Fired == nodes })
+		w.Until(t, tr, func() bool { return tr.Status.PendingNodes > 0 && tr.Status.PendingNodes <= 3 })
+		w.Until(t, tr, func() bool { return tr.Status.PendingNodes == 0 && tr.Status.Fired == nodes })
 		seen := map[string]bool{}
 		for _, d := range w.made(t, tr) {
 			if seen[d.Spec.NodeName] {
@@ -229,54 +223,6 @@ func TestNodeSelector(t *testing.T) {
 			t.Errorf("%d nodes of %d", len(seen), nodes)
 		}
 	})
-}
-
-// A sweep makes one Diagnosis at each time of its schedule for each node that is selected, and none for others.
-func TestSweepOfSelectedNodes(t *testing.T) {
-	w := newWorld(t, apitest.Start(t))
-	w.run(t)
-	const nodes, sweeps = 4, 3
-	w.agent(t, w.node(t)) // not selected
-	selected := map[string]bool{}
-	for range nodes {
-		n := &corev1.Node{}
-		n.GenerateName, n.Labels = "worker-", map[string]string{"pool": w.ns}
-		w.MustCreate(t, n)
-		w.agent(t, n.Name)
-		selected[n.Name] = true
-	}
-	tr := w.trigger(t, v1.TriggerSpec{
-		OperationSet: "idle-device-op-set", DiagnosesPerMinute: new(int32(600)),
-		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": w.ns}},
-		SourceTemplate: v1.SourceTemplate{CronTemplate: &v1.CronTemplate{
-			Schedule: "@every 2s", ConcurrencyPolicy: v1.AllowConcurrent, // no agent ends one
-		}},
-	})
-	apitest.Eventually(t, func() error {
-		if n := len(w.made(t, tr)); n < sweeps*nodes {
-			return fmt.Errorf("%d Diagnoses", n)
-		}
-		return nil
-	})
-	swept, last := map[string]map[string]int{}, ""
-	for _, d := range w.made(t, tr) {
-		at := d.Annotations[v1.AnnotationScheduledTime]
-		if swept[at] == nil {
-			swept[at] = map[string]int{}
-		}
-		swept[at][d.Spec.NodeName]++
-		last = max(last, at)
-	}
-	for at, found := range swept {
-		for node, n := range found {
-			if n != 1 || !selected[node] {
-				t.Errorf("node %s has %d Diagnoses of %s", node, n, at)
-			}
-		}
-		if len(found) != nodes && at != last { // the last may be under way
-			t.Errorf("%d nodes at %s", len(found), at)
-		}
-	}
 }
 
 // Alerts are taken from a ServiceAccount that may create them, and from no other; pods and nodes that are not there are counted.
@@ -322,18 +268,18 @@ func TestAlertTrigger(t *testing.T) {
 			t.Errorf("status %d", code)
 		}
 	}
-	w.until(t, tr, func() bool {
+	w.Until(t, tr, func() bool {
 		dropped := map[string]bool{}
 		for _, d := range tr.Status.Dropped {
 			dropped[d.Reason] = true
 		}
 		return tr.Status.Fired == 1 && tr.Status.Repeated > 0 && dropped[v1.ReasonPodNotFound] && dropped[v1.ReasonLabelMissing] && dropped[v1.ReasonInvalidTarget]
 	})
-	w.until(t, ofNode, func() bool {
+	w.Until(t, ofNode, func() bool {
 		return ofNode.Status.Fired == 0 && slices.ContainsFunc(ofNode.Status.Dropped, func(d v1.TriggerDrop) bool { return d.Reason == v1.ReasonNodeNotFound })
 	})
 	d := w.made(t, tr)[0]
-	w.until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
+	w.Until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
 	if d.Spec.Parameters["param.diagnoser.system.held_device.device"] != "rbd0" || !strings.Contains(d.Annotations[v1.AnnotationPrometheusAlert], "VolumeBroken") {
 		t.Errorf("Diagnosis = %+v", d)
 	}

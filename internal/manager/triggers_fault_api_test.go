@@ -85,7 +85,7 @@ func TestMountFaultTrigger(t *testing.T) {
 		})})
 		w.count(t, tr, 1)
 		d := w.made(t, tr)[0]
-		w.until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
+		w.Until(t, &d, func() bool { return d.Labels[v1.LabelNode] == node })
 		if d.Spec.PodReference.Name != pod.Name || d.Spec.PodReference.Container != "" ||
 			!strings.Contains(d.Annotations[v1.AnnotationMountFault], `"code":"StaleSubPath"`) {
 			t.Errorf("Diagnosis = %+v", d)
@@ -96,7 +96,7 @@ func TestMountFaultTrigger(t *testing.T) {
 		w.fault(t, second, "DisconnectedFUSE")
 		w.count(t, tr, 2)
 		// One can be compared twice: when it comes, and for the Trigger that is new.
-		w.until(t, tr, func() bool { return tr.Status.Fired == 2 && tr.Status.Matched-tr.Status.Repeated == 2 })
+		w.Until(t, tr, func() bool { return tr.Status.Fired == 2 && tr.Status.Matched-tr.Status.Repeated == 2 })
 		exposed, err := metrics.Registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestMountFaultTriggerWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	stays := w.fault(t, w.pod(t, node), "HungMount")
-	w.until(t, tr, func() bool { return tr.Status.Fired == 1 && len(tr.Status.Dropped) == 1 })
+	w.Until(t, tr, func() bool { return tr.Status.Fired == 1 && len(tr.Status.Dropped) == 1 })
 	d := w.made(t, tr)[0]
 	if waited := d.CreationTimestamp.Sub(stays.Status.Since.Time); waited < 3*time.Second || tr.Status.Dropped[0].Reason != v1.ReasonPodNotFound {
 		t.Errorf("fired after %s, status %+v", waited, tr.Status)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient"
@@ -62,27 +63,24 @@ func newWorld(t testing.TB, env *apitest.Env) *world {
 	return w
 }
 
-// manage runs a manager until ctx is done.
-func (w *world) manage(ctx context.Context) error {
+// run runs a manager until stop is called, or the test has ended.
+func (w *world) run(t testing.TB) (m manager.Manager, stop func()) {
+	t.Helper()
 	m, err := newManager(w.config, w.options)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	return kubeclient.Run(ctx, m)
-}
-
-// run starts a manager and stops it when the test has ended.
-func (w *world) run(t testing.TB) {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- w.manage(ctx) }()
-	t.Cleanup(func() {
-		stop()
+	go func() { ended <- kubeclient.Run(ctx, m) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("manager: %v", err)
 		}
 	})
+	t.Cleanup(stop)
+	return m, stop
 }
 
 // writes counts what the manager writes, by the end of the path.
@@ -154,20 +152,6 @@ func (w *world) diagnose(t testing.TB, spec v1.DiagnosisSpec) *v1.Diagnosis {
 	}
 	w.MustCreate(t, d)
 	return d
-}
-
-// until waits until the object is as wanted.
-func (w *world) until(t testing.TB, o client.Object, wanted func() bool) {
-	t.Helper()
-	apitest.Eventually(t, func() error {
-		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		if !wanted() {
-			return fmt.Errorf("not as wanted yet: %+v", o)
-		}
-		return nil
-	})
 }
 
 func condition(conditions []metav1.Condition, kind, reason string) bool {

@@ -6,9 +6,7 @@
 package mountfault
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/cluster"
+	"kubediag.org/kubediag/test/program"
 )
 
 // collectorPatience is how long Kubernetes' garbage collector may take, its start included.
@@ -25,29 +24,12 @@ const collectorPatience = 2 * time.Minute
 // startGarbageCollector starts the part of Kubernetes that deletes objects whose owners are gone.
 func startGarbageCollector(t *testing.T, config *rest.Config) {
 	t.Helper()
-	program, err := cluster.ControllerManager(t.Context())
+	path, err := cluster.ControllerManager(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "--kubeconfig="+apitest.Kubeconfig(t, config), "--controllers=garbage-collector-controller",
-		"--leader-elect=false", "--secure-port=0")
-	log := filepath.Join(t.TempDir(), "log")
-	out, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = out.Close()
-		if text, err := os.ReadFile(log); err == nil && t.Failed() {
-			t.Logf("garbage collector:\n%.8000s", text)
-		}
-	})
+	program.Start(t, exec.Command(path, "--kubeconfig="+apitest.Kubeconfig(t, config), "--controllers=garbage-collector-controller",
+		"--leader-elect=false", "--secure-port=0"))
 }
 
 // TestADeletedPodTakesItsFaultsAlong, and one that is there keeps them. No agent runs when the pod goes.

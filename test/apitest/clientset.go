@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Clientset is client-go's own client, for what the one of controller-runtime does not do.
@@ -18,4 +19,14 @@ func Clientset(t testing.TB, config *rest.Config) *kubernetes.Clientset {
 		t.Fatal(err)
 	}
 	return set
+}
+
+// As is a client with another configuration than that of the Env, such as one for another user.
+func (e *Env) As(t testing.TB, config *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(config, client.Options{Scheme: e.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

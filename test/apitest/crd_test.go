@@ -113,6 +113,16 @@ var refused = map[string]struct {
 	"two places":        {"Trigger", "{operationSet: s, nodeName: n1, nodeSelector: {}, sourceTemplate: {cronTemplate: {schedule: '@daily'}}}", []string{"spec", "nodeName and nodeSelector must not both be set"}, true},
 	"parameter twice":   {"Trigger", "{operationSet: s, sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parametersFrom: [{name: a, label: b, annotation: c}]}}}", []string{"parametersFrom[0]", "exactly one of label and annotation"}, true},
 	"policy":            {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: '@daily', concurrencyPolicy: Never}}}", []string{"spec.sourceTemplate.cronTemplate.concurrencyPolicy", `"Never"`}, false},
+	"recovery mode":     {"RecoveryPolicy", "{mode: Sometimes}", []string{"spec.mode", `"Sometimes"`}, false},
+	"idle breaker":      {"RecoveryPolicy", "{mode: 'Off', breaker: {nodePoolLabel: zone}}", []string{"spec.breaker", "failedRepairs or maximumNodesPercent"}, true},
+	"no budget":         {"RecoveryPolicy", "{mode: 'Off', budgets: {node: {atOnce: 0, perHour: 1}}}", []string{"spec.budgets.node.atOnce", "0"}, false},
+	"share of nothing":  {"RecoveryPolicy", "{mode: 'Off', budgets: {namespace: {atOnce: 1, perHour: 1}}}", []string{"spec.budgets", "namespace needs node"}, true},
+	"staleness 0":       {"RecoveryPolicy", "{mode: 'Off', maximumStalenessSeconds: 0}", []string{"spec.maximumStalenessSeconds", "0"}, false},
+	"evicts at once":    {"RecoveryPolicy", "{mode: 'Off', escalation: {evict: {afterSeconds: 59}}}", []string{"spec.escalation.evict.afterSeconds", "59"}, false},
+	"cordons too late":  {"RecoveryPolicy", "{mode: 'Off', escalation: {cordon: {afterSeconds: 604801}}}", []string{"spec.escalation.cordon.afterSeconds", "604801"}, false},
+	"cordons for none":  {"RecoveryPolicy", "{mode: 'Off', escalation: {cordon: {afterSeconds: 60, minimumPods: 0}}}", []string{"spec.escalation.cordon.minimumPods", "0"}, false},
+	"cordons all":       {"RecoveryPolicy", "{mode: 'Off', escalation: {cordon: {afterSeconds: 60, maximumNodes: 101}}}", []string{"spec.escalation.cordon.maximumNodes", "101"}, false},
+	"window of no time": {"RecoveryPolicy", "{mode: 'Off', windows: [{schedule: '@daily', durationSeconds: 0}]}", []string{"spec.windows[0].durationSeconds", "0"}, false},
 	"pace 0":            {"Trigger", "{operationSet: s, diagnosesPerMinute: 0, sourceTemplate: {mountFaultTemplate: {}}}", []string{"spec.diagnosesPerMinute", "0"}, false},
 }
 

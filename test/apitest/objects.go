@@ -103,6 +103,20 @@ func (e *Env) MustCreate(t testing.TB, objects ...client.Object) {
 	}
 }
 
+// Until reads an object again and again, and waits until it is as wanted.
+func (e *Env) Until(t testing.TB, o client.Object, wanted func() bool) {
+	t.Helper()
+	Eventually(t, func() error {
+		if err := e.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		if !wanted() {
+			return fmt.Errorf("not as wanted yet: %+v", o)
+		}
+		return nil
+	})
+}
+
 // ReadTyped reads an object back through its Go type.
 func (e *Env) ReadTyped(ctx context.Context, object *unstructured.Unstructured) error {
 	into, err := e.Client.Scheme().New(object.GroupVersionKind())

@@ -19,6 +19,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/test/fakenode"
+	"kubediag.org/kubediag/test/program"
 )
 
 func TestMain(m *testing.M) { fakenode.Main(m, nil) }
@@ -81,7 +82,7 @@ func play(t *testing.T, s *fakenode.Node, n int, healthy mount.State) *v1.Diagno
 	script := fmt.Sprintf(`KUBEDIAG_CRASH_AT=%d "$@"; echo $? >"$0"; exec "$@"`, n)
 	agent := s.Launch(t, "agent", "/bin/sh", "-c", script, marker)
 	d := s.Run(t, fmt.Sprint("crash-", n), func() {})
-	fakenode.End(agent)
+	program.End(agent)
 	code, err := os.ReadFile(marker)
 	crashed := err == nil
 	if crashed && string(code) != "137\n" {

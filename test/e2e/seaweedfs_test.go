@@ -15,12 +15,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/freeport"
+	"kubediag.org/kubediag/test/program"
 )
 
 // seaweedFS starts the servers of SeaweedFS with the files of the directory data, and returns the command line of its client.
@@ -56,23 +56,12 @@ func startFiler(t *testing.T, weed string) filer {
 	for i, name := range names {
 		args = append(args, fmt.Sprintf("-%s=%d", name, ports[i].Port))
 	}
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	must(t, err)
-	cmd := exec.Command(weed, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		_, _ = cmd.Process.Kill(), cmd.Wait()
-		for i, server := range []string{"master", "volume", "filer"} { // their sockets have names that no flag changes
+	t.Cleanup(func() { // once the servers are gone: their sockets have names that no flag changes
+		for i, server := range []string{"master", "volume", "filer"} {
 			_ = os.Remove(fmt.Sprintf("/tmp/seaweedfs-%s-grpc-%d.sock", server, ports[2*i+1].Port))
 		}
-		if t.Failed() {
-			text, err := os.ReadFile(log.Name())
-			t.Logf("servers of SeaweedFS: %v\n%s", err, text[max(0, len(text)-10_000):])
-		}
-		_ = log.Close()
 	})
+	program.Start(t, exec.Command(weed, args...))
 	return filer{ports[4], ports[5]}
 }
 

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -31,7 +30,6 @@ import (
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/program"
 )
@@ -104,7 +102,7 @@ func (s *Node) Program(name string) string { return s.programs[name] }
 func (s *Node) Kubeconfig() string { return s.kubeconfig }
 
 // Launch starts a program that was built, as the last arguments of the command wrap where there is one. It runs until
-// it is ended with End, or else to the end of the test.
+// it is ended with program.End, or else to the end of the test.
 func (s *Node) Launch(t testing.TB, name string, wrap ...string) *exec.Cmd {
 	t.Helper()
 	return s.launch(t, name, wrap, nil)
@@ -130,41 +128,21 @@ func (s *Node) launch(t testing.TB, name string, wrap, flags []string) *exec.Cmd
 	args = append(args, flags...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig)
-	cmd.SysProcAttr = sys.OwnProcessGroup()
-	cmd.SysProcAttr.Pdeathsig = 9
-	output, err := os.CreateTemp(t.TempDir(), name)
-	must(t, err)
-	cmd.Stdout, cmd.Stderr = output, output
-	must(t, start(t.Context(), cmd))
-	t.Cleanup(func() {
-		End(cmd)
-		output.Close()
-		if text, err := os.ReadFile(output.Name()); err == nil && t.Failed() {
-			t.Logf("%s\n%s", name, text[max(0, len(text)-8000):])
-		}
-	})
+	program.Start(t, cmd)
 	return cmd
 }
 
-// start starts a program that dies with this one, and so with the thread that started it: that one stays until ctx is
-// done.
-func start(ctx context.Context, cmd *exec.Cmd) error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		started <- cmd.Start()
-		<-ctx.Done()
-	}()
-	return <-started
-}
-
-// End kills a program and waits until it is gone, with its children.
-func End(cmd *exec.Cmd) {
-	if cmd.ProcessState == nil {
-		_ = sys.KillGroup(cmd.Process.Pid)
-		_ = cmd.Wait()
-	}
+// AwaitSet waits until the OperationSet of a name can be used.
+func (s *Node) AwaitSet(t testing.TB, name string) {
+	t.Helper()
+	apitest.Eventually(t, func() error {
+		set := &v1.OperationSet{}
+		err := s.Get(t.Context(), client.ObjectKey{Name: name}, set)
+		if err == nil && !set.Status.Ready {
+			err = fmt.Errorf("it is not ready: %+v", set.Status)
+		}
+		return err
+	})
 }
 
 func (s *Node) makePod(t testing.TB) {

@@ -32,6 +32,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/fakenode"
+	"kubediag.org/kubediag/test/program"
 )
 
 func TestMain(m *testing.M) { fakenode.Main(m, nil) }
@@ -62,8 +63,8 @@ func findControlFiles(t testing.TB) controlFiles {
 	return controlFiles{"/sys/fs/cgroup", "memory.max", "memory.events", "memory.peak"}
 }
 
-// program is one of ours in a control group with the limit of its manifest.
-type program struct {
+// limited is one of our programs in a control group with the limit of its manifest.
+type limited struct {
 	controlFiles
 	name, group string
 	cmd         *exec.Cmd
@@ -71,14 +72,14 @@ type program struct {
 }
 
 // limit makes the control group.
-func limit(t testing.TB, name string, bytes int) *program {
+func limit(t testing.TB, name string, bytes int) *limited {
 	t.Helper()
-	p := &program{name: name, controlFiles: findControlFiles(t)}
+	p := &limited{name: name, controlFiles: findControlFiles(t)}
 	p.group = filepath.Join(p.root, fmt.Sprintf("kubediag-flood-%s-%d", name, os.Getpid()))
 	must(t, os.Mkdir(p.group, 0o755))
 	t.Cleanup(func() {
 		if p.cmd != nil {
-			fakenode.End(p.cmd)
+			program.End(p.cmd)
 		}
 		for deadline := time.Now().Add(10 * time.Second); os.Remove(p.group) != nil && time.Now().Before(deadline); {
 			time.Sleep(50 * time.Millisecond) // until the process has left
@@ -88,13 +89,13 @@ func limit(t testing.TB, name string, bytes int) *program {
 	return p
 }
 
-func (p *program) start(t testing.TB, n *fakenode.Node) {
+func (p *limited) start(t testing.TB, n *fakenode.Node) {
 	t.Helper()
 	p.cmd = n.Launch(t, p.name, "/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(p.group, "cgroup.procs"))
 }
 
 // kills is how often the kernel has killed the program for memory.
-func (p *program) kills(t testing.TB) int {
+func (p *limited) kills(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.group, p.killsFile))
 	must(t, err)
@@ -110,18 +111,18 @@ func (p *program) kills(t testing.TB) int {
 }
 
 // peak is the most memory that the control group had, in MiB; 0 where the kernel does not say.
-func (p *program) peak() float64 {
+func (p *limited) peak() float64 {
 	text, _ := os.ReadFile(filepath.Join(p.group, p.peakFile))
 	bytes, _ := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
 	return bytes / (1 << 20)
 }
 
 // restartIfKilled starts the program again if the kernel has killed it, as the kubelet does.
-func (p *program) restartIfKilled(t testing.TB, n *fakenode.Node) {
+func (p *limited) restartIfKilled(t testing.TB, n *fakenode.Node) {
 	t.Helper()
 	if kills := p.kills(t); kills > p.killed {
 		p.killed = kills
-		fakenode.End(p.cmd)
+		program.End(p.cmd)
 		p.start(t, n)
 	}
 }
@@ -189,7 +190,7 @@ func empty(t testing.TB, n *fakenode.Node) {
 
 // healed breaks the subPath of the node's pod, and waits until a Diagnosis has repaired it. Meanwhile programs that are killed are started
 // again.
-func healed(t testing.TB, n *fakenode.Node, name string, programs ...*program) {
+func healed(t testing.TB, n *fakenode.Node, name string, programs ...*limited) {
 	t.Helper()
 	n.Break(t, len(name))
 	d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{
@@ -218,7 +219,7 @@ func healed(t testing.TB, n *fakenode.Node, name string, programs ...*program) {
 }
 
 // withstand floods the API server with so many objects of each kind while the agent and the manager run, and starts them again.
-func withstand(t testing.TB, cheap, costly int) (agent, manager *program) {
+func withstand(t testing.TB, cheap, costly int) (agent, manager *limited) {
 	n := fakenode.New(t)
 	n.Build(t, "agent", "")
 	n.Build(t, "manager", "")
@@ -236,8 +237,8 @@ func withstand(t testing.TB, cheap, costly int) (agent, manager *program) {
 	if agent.kills(t) > 0 || manager.kills(t) > 0 {
 		t.Errorf("while they run, the agent is killed %d times, the manager %d times", agent.kills(t), manager.kills(t))
 	}
-	for _, p := range []*program{agent, manager} {
-		fakenode.End(p.cmd)
+	for _, p := range []*limited{agent, manager} {
+		program.End(p.cmd)
 		p.killed = p.kills(t)
 		p.start(t, n)
 	}

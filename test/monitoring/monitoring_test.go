@@ -18,7 +18,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -112,19 +111,6 @@ func (w *world) trigger(t *testing.T) *v1.Trigger {
 	return tr
 }
 
-// ready waits until the OperationSet that ships can be used.
-func (w *world) ready(t *testing.T) {
-	t.Helper()
-	await(t, "the OperationSet", func() error {
-		set := &v1.OperationSet{}
-		err := w.Get(t.Context(), client.ObjectKey{Name: "auto"}, set)
-		if err == nil && !meta.IsStatusConditionTrue(set.Status.Conditions, v1.ConditionReady) {
-			err = fmt.Errorf("%+v", set.Status)
-		}
-		return err
-	})
-}
-
 // ended waits for the one Diagnosis of the Trigger, and returns it.
 func (w *world) ended(t *testing.T, tr *v1.Trigger) *v1.Diagnosis {
 	t.Helper()
@@ -144,7 +130,7 @@ func (w *world) ended(t *testing.T, tr *v1.Trigger) *v1.Diagnosis {
 // repaired. Then the alert is resolved, which makes no second Diagnosis. While the fault is there, every panel has its data.
 func TestFaultToRepair(t *testing.T) {
 	w := newWorld(t)
-	w.ready(t)
+	w.AwaitSet(t, "auto")
 	w.Break(t, 1)
 	w.faults(t, "1")
 	await(t, "the alert", func() error {

@@ -15,13 +15,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"kubediag.org/kubediag/test/debian"
+	"kubediag.org/kubediag/test/program"
 )
 
 // patience bounds each wait.
@@ -31,39 +30,13 @@ const patience = 45 * time.Second
 type server struct{ address string }
 
 // start runs a program of Debian until the test has ended.
-func start(t *testing.T, address, program string, args ...string) server {
+func start(t *testing.T, address, name string, args ...string) server {
 	t.Helper()
-	path, err := debian.LookPath(program)
+	path, err := debian.LookPath(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	output, err := os.Create(filepath.Join(t.TempDir(), program+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, args...)
-	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	ended := make(chan bool)
-	go func() { // the program dies with the thread that started it
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		started <- cmd.Start()
-		<-ended
-	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		close(ended)
-		_ = output.Close()
-		if text, err := os.ReadFile(output.Name()); err == nil && t.Failed() {
-			t.Logf("%s\n%s", program, text[max(0, len(text)-4000):])
-		}
-	})
+	program.Start(t, exec.Command(path, args...))
 	return server{address}
 }
 

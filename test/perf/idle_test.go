@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubediag.org/kubediag/test/fakenode"
+	"kubediag.org/kubediag/test/program"
 )
 
 const (
@@ -32,7 +32,7 @@ func BenchmarkIdleAgent(b *testing.B) {
 		}
 		b.Run(mode, func(b *testing.B) {
 			n.agent = n.LaunchAgentBeside(b, mode)
-			defer fakenode.End(n.agent.Cmd)
+			defer program.End(n.agent.Cmd)
 			n.agent.Await(b, "the sentinel to see the binds", func(m map[string]float64) bool {
 				return m["kubediag_sentinel_binds"] == float64(binds) && m["kubediag_sentinel_unwatched_binds"] == 0
 			})

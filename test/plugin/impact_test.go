@@ -29,14 +29,7 @@ import (
 // TestImpact: the pod has a volume of a real FUSE daemon, and a claim and a DaemonSet are about it. Each answer leaves no Diagnosis behind.
 func TestImpact(t *testing.T) {
 	p, c := install(t), clientOfAll(t)
-	apitest.Eventually(t, func() error {
-		set := &v1.OperationSet{}
-		err := p.Get(t.Context(), client.ObjectKey{Name: "mount-impact-op-set"}, set)
-		if err == nil && !set.Status.Ready {
-			err = errors.New("it is not ready")
-		}
-		return err
-	})
+	p.AwaitSet(t, "mount-impact-op-set")
 	p.forgetAgent(t)
 	expect(t, p.call(t, 2, "impact", "node/"+fakenode.NodeName, "--timeout=1s"), `^! No pod is known to lose a volume`, `no answer within 1s`, `kubediag: impact: not all of it`)
 	p.LaunchAgent(t, "Off")

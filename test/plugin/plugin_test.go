@@ -49,14 +49,7 @@ func install(t *testing.T) *plugin {
 	p.Build(t, "kubectl-kubediag", "")
 	p.path = p.Program("kubectl-kubediag")
 	p.Launch(t, "manager")
-	apitest.Eventually(t, func() error { // the manager installs it
-		set := &v1.OperationSet{}
-		err := p.Get(t.Context(), client.ObjectKey{Name: v1.DefaultOperationSet}, set)
-		if err == nil && !set.Status.Ready {
-			err = errors.New("it is not ready")
-		}
-		return err
-	})
+	p.AwaitSet(t, v1.DefaultOperationSet) // the manager installs it
 	return p
 }
 

@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/fakenode"
 	"kubediag.org/kubediag/test/loopback"
+	"kubediag.org/kubediag/test/program"
 )
 
 func TestMain(m *testing.M) { fakenode.Main(m, nil) }
@@ -48,7 +49,7 @@ func TestSweepGoesOnAfterRestart(t *testing.T) {
 	w.await(t, tr, func(r run) bool {
 		return strings.Contains(r.message, secondsOnly) && !strings.Contains(r.message, firstSeen)
 	})
-	fakenode.End(agent)
+	program.End(agent)
 	before := map[string]bool{}
 	for _, r := range w.runs(t, tr) {
 		before[r.diagnosis] = true

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/test/fakenode"
+	"kubediag.org/kubediag/test/program"
 )
 
 const (
@@ -302,7 +302,7 @@ func BenchmarkIdleAgentWrites(b *testing.B) {
 	<-time.After(settling)
 	for b.Loop() {
 		with := l.writes(b)
-		fakenode.End(agent.Cmd)
+		program.End(agent.Cmd)
 		b.ReportMetric((with-l.writes(b))*float64(time.Hour/idle), "writes/h")
 	}
 }
