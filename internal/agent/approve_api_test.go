@@ -7,7 +7,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -340,89 +338,4 @@ func (a *approvable) byApprover(t *testing.T, name string, diagnosis *v1.Diagnos
 		t.Error("an approval can be changed")
 	}
 	return given
-}
-
-// TestApprovalOfWhatHasChanged: another mount is there when the approval comes, so nothing is done.
-func TestApprovalOfWhatHasChanged(t *testing.T) {
-	t.Parallel()
-	a := newApprovable(t, installDefault(t), "approve-changed")
-	a.repair.addMount(t, 7)
-	a.startAgent(t)
-	diagnosis := a.createDiagnosis(t, "approve-changed")
-	a.repair.addMount(t, 9)
-	given := createApproval(t, a.env.Client, diagnosis)
-	diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisFailed)
-	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
-	if c.Reason != v1.ReasonPlanChanged || !slices.Equal(a.repair.mountNumbers(), []uint64{7, 9}) {
-		t.Errorf("condition %+v, mounts %v", c, a.repair.mountNumbers())
-	}
-	if got := a.awaitSettled(t, given, v1.ApprovalRefused); got.Status.Message != c.Message {
-		t.Errorf("the approval says %q, the Diagnosis %q", got.Status.Message, c.Message)
-	}
-	late, err := approval.For(diagnosis, approval.Options{})
-	if !errors.Is(err, approval.ErrNotWaiting) {
-		t.Fatalf("approval %+v, error %v", late, err)
-	}
-}
-
-// TestApprovalTooLate: no approval comes in time, and what comes afterwards is refused.
-func TestApprovalTooLate(t *testing.T) {
-	t.Parallel()
-	a := newApprovable(t, installDefault(t), "approve-late")
-	a.repair.addMount(t, 7)
-	a.startAgent(t)
-	d := a.diagnosis("approve-late", a.name)
-	d.Spec.Mode, d.Spec.ApprovalTimeoutSeconds = v1.ModeApprove, new(int32(2))
-	a.bind(t, a.env, d)
-	waiting := a.awaitApproval(t, d)
-	d = awaitPhase(t, a.env, d, v1.DiagnosisFailed)
-	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
-	if c.Reason != v1.ReasonApprovalExpired || len(a.repair.mountNumbers()) != 1 || d.Status.CompletionTime.Sub(d.Status.StartTime.Time) > 30*time.Second {
-		t.Errorf("condition %+v, mounts %v", c, a.repair.mountNumbers())
-	}
-	given := createApproval(t, a.env.Client, waiting)
-	if got := a.awaitSettled(t, given, v1.ApprovalRefused); !strings.HasPrefix(got.Status.Message, "it came too late: ") {
-		t.Errorf("status %+v", got.Status)
-	}
-}
-
-// TestBudgetHoldsApprovedRepairs: a policy wants approval and allows one repair. The second approved plan changes
-// nothing.
-func TestBudgetHoldsApprovedRepairs(t *testing.T) {
-	t.Parallel()
-	const name = "approve-budget"
-	a := newApprovable(t, installDefault(t), name)
-	a.obeys = true
-	a.env.MustCreate(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": name}}})
-	a.env.MustCreate(t, &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.RecoveryPolicySpec{
-		Mode: v1.RecoveryApprove, FaultCodes: []string{string(fault.StaleSubPath)},
-		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": name}},
-		Budgets:      &v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 1, PerHour: 1}},
-	}})
-	a.startAgent(t)
-	a.repair.addMount(t, 7)
-	diagnosis := a.createDiagnosis(t, name+"-first")
-	createApproval(t, a.env.Client, diagnosis)
-	if diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisSucceeded); diagnosis.Status.Outcome != v1.OutcomeHealed || len(a.repair.mountNumbers()) > 0 {
-		t.Fatalf("mounts %v, status %+v", a.repair.mountNumbers(), diagnosis.Status)
-	}
-	a.repair.addMount(t, 8)
-	diagnosis = a.createDiagnosis(t, name+"-second")
-	given := createApproval(t, a.env.Client, diagnosis)
-	diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisFailed)
-	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
-	const why = "held by policy: the budget of policy " + name + " for the node is used up"
-	s := diagnosis.Status
-	if c.Reason != v1.ReasonRepairHeld || s.Outcome != v1.OutcomeFaultFound || len(s.Faults) != 1 || s.Faults[0].State != v1.FaultPresent {
-		t.Errorf("condition %+v, outcome %s, faults %+v", c, s.Outcome, s.Faults)
-	}
-	for _, text := range []string{c.Message, s.Summary} {
-		if !strings.Contains(text, why+" until 2") || !strings.Contains(text, "Next: wait until then, and create another Diagnosis") {
-			t.Errorf("text %q", text)
-		}
-	}
-	if !slices.Equal(a.repair.mountNumbers(), []uint64{8}) {
-		t.Errorf("mounts %v", a.repair.mountNumbers())
-	}
-	a.awaitSettled(t, given, v1.ApprovalUsed)
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -149,25 +148,6 @@ func TestAgentObeysPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.awaitAllowed(t, gone == careful)
-	}
-}
-
-// TestOwnersOptOut: by an annotation on the pod or on its namespace, of a policy and of the flag.
-func TestOwnersOptOut(t *testing.T) {
-	t.Parallel()
-	g := startGuard(t, "opts-out", sentinel.Automatic)
-	g.awaitAllowed(t, true)
-	g.pod.Annotations = map[string]string{v1.AnnotationRecovery: "off"}
-	if g.tryAcquire(t) {
-		t.Error("the pod opts out")
-	}
-	other := startGuard(t, "space-opts-out", sentinel.Automatic)
-	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.pod.Namespace}}
-	other.patchObject(t, space, func() { space.Annotations = map[string]string{v1.AnnotationRecovery: "off"} })
-	other.createPolicy(t, v1.RecoveryAutomatic, nil)
-	other.awaitAllowed(t, false)
-	if d := other.guard.Decide(fault.StaleSubPath, other.pod); !strings.Contains(d.Why, "the namespace has the annotation") {
-		t.Errorf("%+v", d)
 	}
 }
 
