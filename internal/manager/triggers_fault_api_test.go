@@ -9,7 +9,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +17,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/metric/metrictest"
-	"kubediag.org/kubediag/test/apitest"
 )
 
 // fault makes a MountFault of a pod, as the agent of its node does.
@@ -107,26 +105,3 @@ func TestMountFaultTrigger(t *testing.T) {
 	})
 }
 
-// A fault fires when it has lasted, and not at all if it is gone by then; one of which the pod is gone is dropped and counted.
-func TestMountFaultTriggerWaits(t *testing.T) {
-	w := newWorld(t, apitest.Start(t))
-	w.mark(t)
-	w.run(t)
-	node := w.node(t)
-	tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{LastingSeconds: new(int32(3))})})
-	short := w.fault(t, w.pod(t, node), "HungMount")
-	if err := w.Client.Delete(t.Context(), short); err != nil {
-		t.Fatal(err)
-	}
-	gone := w.pod(t, node)
-	w.fault(t, gone, "HungMount")
-	if err := w.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: gone.Namespace, Name: gone.Name}}, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
-	stays := w.fault(t, w.pod(t, node), "HungMount")
-	w.Until(t, tr, func() bool { return tr.Status.Fired == 1 && len(tr.Status.Dropped) == 1 })
-	d := w.made(t, tr)[0]
-	if waited := d.CreationTimestamp.Sub(stays.Status.Since.Time); waited < 3*time.Second || tr.Status.Dropped[0].Reason != v1.ReasonPodNotFound {
-		t.Errorf("fired after %s, status %+v", waited, tr.Status)
-	}
-}
