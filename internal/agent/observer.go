@@ -187,3 +187,12 @@ func (o *observer) sendEvent(d *v1.Diagnosis, kind, reason, message string) {
 	}
 	o.events.Event(d, kind, reason, kubeclient.EventMessage(message, command))
 }
+
+// eventBurst is how many Events about one object are sent without delay. The client's own 25 would swallow the last
+// word on a Diagnosis with many operations.
+const eventBurst = 200
+
+// combinedMessage is the message of many Events that differ in nothing but their messages.
+func combinedMessage(e *corev1.Event) string {
+	return kubeclient.EventMessage("(combined from similar Events) "+e.Message, "")
+}

@@ -23,7 +23,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -287,4 +289,14 @@ func Elsewhere(root, pods string) *Node {
 		pods = path.Clean(pods)
 	}
 	return &Node{Layout: Layout{Root: root, podsDir: pods}}
+}
+
+// WorkloadOf returns the controller that owns a pod, as the pod names it: of a Deployment it is the ReplicaSet. It is empty if
+// the pod has no controller.
+func WorkloadOf(pod *corev1.Pod) fault.Workload {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return fault.Workload{}
+	}
+	return fault.Workload{Kind: owner.Kind, Name: owner.Name}
 }

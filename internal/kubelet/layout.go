@@ -4,15 +4,18 @@
 package kubelet
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Layout has the directories of pods and of volume plugins of a kubelet, as paths in its mount namespace. It reads
@@ -110,4 +113,21 @@ func (l Layout) ParseStaging(point string) (csi, ok bool) {
 		return true, len(parts) == 5 && parts[4] == "globalmount"
 	}
 	return false, len(parts) == 4 && parts[2] == "mounts" && parts[1] != "local-volume"
+}
+
+// resolveIn follows the symbolic links in name as a process sees them whose root directory is at root, such as
+// /proc/123/root. The kernel would follow an absolute link behind that from our own root directory. A check is
+// called with each file on the way before any other call on that file.
+func resolveIn(root, name string, check func(name string, at *sys.FD) error) (string, error) {
+	dir, err := sys.OpenRoot(cmp.Or(root, "/"))
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer dir.Close()
+	fd, resolved, err := sys.Walk{Root: dir, Check: check}.Resolve(name)
+	if err != nil {
+		return "", &os.PathError{Op: "resolve", Path: root + resolved, Err: err}
+	}
+	fd.Close()
+	return resolved, nil
 }

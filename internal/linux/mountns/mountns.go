@@ -152,3 +152,43 @@ func describeProcess(pid int) string {
 	}
 	return "process " + strconv.Itoa(pid)
 }
+
+// Key distinguishes mount namespaces in a map: it is the number, or a process in the namespace if the number may not be
+// read.
+type Key struct {
+	inode uint64
+	pid   int
+}
+
+// Key is the key of the namespace.
+func (n Namespace) Key() Key {
+	if n.Inode != 0 {
+		return Key{inode: n.Inode}
+	}
+	return Key{pid: n.PID}
+}
+
+// UniqueIDs returns the number that is never used again of each mount of the calling thread's namespace, by its number in
+// mountinfo. Before Linux 6.8 there are no such numbers, and the result is empty.
+func UniqueIDs() (map[int]uint64, error) {
+	if missing := sys.HasStatmount.Probe(); missing != nil {
+		return nil, nil //nolint:nilerr // then the kernel has no such numbers
+	}
+	noteRead(0)
+	ids, err := sys.ListAllMounts(nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	var stat sys.MountStat
+	numbers := make(map[int]uint64, len(ids))
+	for _, id := range ids {
+		err := stat.Load(sys.MountRef{Mount: id}, sys.StatmountBasic)
+		if err != nil && !errors.Is(err, sys.ENOENT) {
+			return nil, err
+		}
+		if err == nil {
+			numbers[stat.ReusedID()] = id
+		}
+	}
+	return numbers, nil
+}
