@@ -5,15 +5,19 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -90,5 +94,37 @@ func TestLargePodIsWatched(t *testing.T) {
 	}
 	if taken := pods.large.room.Taken(); taken != 0 || len(pods.large.blocks) > 0 {
 		t.Errorf("%d blocks are taken by no pod", taken)
+	}
+}
+
+// TestCacheSeesOneNode holds that no watch grows with the cluster: whatever is not small by nature has a selector.
+func TestCacheSeesOneNode(t *testing.T) {
+	t.Parallel()
+	scheme, err := kubeclient.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("n", 60) + "." + strings.Repeat("n", 60)
+	for _, node := range []string{"n1", long} {
+		o := cacheOptions(node)
+		selectors := map[string]string{}
+		for object, by := range o.ByObject {
+			gvk, err := apiutil.GVKForObject(object, scheme)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if by.Label != nil {
+				selectors[gvk.Kind] = by.Label.String()
+			}
+			if by.Field != nil {
+				selectors[gvk.Kind] = by.Field.String()
+			}
+		}
+		if want := v1.LabelNode + "=" + v1.NodeLabelValue(node); selectors["Diagnosis"] != want {
+			t.Errorf("Diagnoses by %q, want %q", selectors["Diagnosis"], want)
+		}
+		if want := "spec.nodeName=" + node; selectors["Pod"] != want {
+			t.Errorf("Pods by %q, want %q", selectors["Pod"], want)
+		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -227,5 +229,50 @@ func TestKubeletOfAUserNamespace(t *testing.T) {
 	}
 	if want := "process " + strconv.Itoa(evil.PID) + " (kubelet), which is in another user namespace"; !ours || !slices.Contains(s.skipped, want) {
 		t.Errorf("%d candidates, ours among them: %v; passed over: %q, want %q", len(s.candidates), ours, s.skipped, want)
+	}
+}
+
+// TestReadInOpensNoDevice: a device that no driver has gives ENXIO when it is opened, and a pipe nothing. EINVAL says
+// that it was not.
+func TestReadInOpensNoDevice(t *testing.T) {
+	dir := t.TempDir()
+	name := func(base string) string { return filepath.Join(dir, base) }
+	for _, c := range []string{"mkfifo " + name("pipe"), "mknod " + name("nobody") + " c 4000 1000", "mknod " + name("zero") + " c 1 5",
+		"ln -s " + name("nobody") + " " + name("link")} {
+		if out, err := exec.Command("sh", "-c", c).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if err := exec.Command("head", "-c1", name("nobody")).Run(); err == nil {
+		t.Fatal("the device opens: the test would prove nothing")
+	}
+	actor := kerneltest.Start(t, "named", "--kubelet-args-file="+name("nobody"))
+	process := &candidateProcess{pid: actor.PID, dir: filepath.Join("/proc", strconv.Itoa(actor.PID))}
+	for _, base := range []string{"pipe", "nobody", "zero", "link"} {
+		if text, err := process.readInRoot(name(base)); !errors.Is(err, sys.EINVAL) {
+			t.Errorf("%s: %q, %v, want EINVAL", base, text, err)
+		}
+	}
+	if err := process.loadArguments(); err != nil || len(process.args) == 0 {
+		t.Errorf("arguments %q, %v, want those of the process alone", process.args, err)
+	}
+}
+
+// TestPodVolumesAskNoForeignMount has a file system that may hang lie on each of the directories that are listed.
+func TestPodVolumesAskNoForeignMount(t *testing.T) {
+	for _, dir := range []string{"", volumesDir, volumesDir + "/kubernetes.io~csi"} {
+		t.Run("at "+dir, func(t *testing.T) {
+			node, err := Local(t.TempDir())
+			kerneltest.Must(t, err)
+			place := Volume{PodUID: "uid", Plugin: CSIPlugin, Name: "pvc"}
+			kerneltest.Must(t, os.MkdirAll(node.VolumePoint(place), 0o755))
+			if all, err := node.PodVolumes("uid"); err != nil || !cmp.Equal(all, []Volume{place}) {
+				t.Fatalf("%+v, %v, want the volume", all, err)
+			}
+			kerneltest.FUSE(t, filepath.Join(node.PodDir("uid"), dir))
+			if all, err := node.PodVolumes("uid"); !errors.Is(err, mountns.ErrMayBlock) {
+				t.Errorf("%+v, %v, want %v", all, err, mountns.ErrMayBlock)
+			}
+		})
 	}
 }

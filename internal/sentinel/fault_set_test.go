@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -142,3 +144,18 @@ func TestWatcherWithoutProbesIsNotWatching(t *testing.T) {
 		}
 	})
 }
+
+// always is a Guard with one mode for all faults, and without budgets.
+type always struct{ mode Mode }
+
+// Mode implements Guard.
+func (a always) Mode(fault.Code, *corev1.Pod) Mode { return a.mode }
+
+// Acquire implements Guard.
+func (a always) Acquire(context.Context, fault.Finding, *corev1.Pod) bool { return a.mode == Automatic }
+
+// Ended implements Guard.
+func (always) Ended(fault.Key, fault.Pod, error) {}
+
+// Subscribe implements Guard.
+func (always) Subscribe() <-chan struct{} { return nil }

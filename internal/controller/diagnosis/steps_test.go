@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +15,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/manifests"
 )
 
@@ -56,5 +58,45 @@ func TestPodOfAnotherNamespace(t *testing.T) {
 			!strings.Contains(c.Message, "Create the Diagnosis in namespace apps") {
 			t.Errorf("%s: %+v", name, got.Status)
 		}
+	}
+}
+
+// TestOrigin: the manager says who asked, whatever the label said before.
+func TestOrigin(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		mode   v1.DiagnosisMode
+		set    string
+		want   string
+	}{
+		"policy":              {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeApprove, "set", v1.OriginPolicy},
+		"policy that plans":   {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModePlan, "set", v1.OriginPolicy},
+		"policy that evicts":  {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeRecover, v1.EvictOperationSet, v1.OriginPolicy},
+		"policy that repairs": {map[string]string{v1.LabelOrigin: v1.OriginPolicy}, v1.ModeRecover, "set", v1.OriginPerson},
+		"trigger":             {map[string]string{v1.LabelOrigin: v1.OriginTrigger, v1.LabelTrigger: "t"}, "", "set", v1.OriginTrigger},
+		"sentinel":            {map[string]string{v1.LabelOrigin: v1.OriginSentinel}, "", "set", v1.OriginPerson},
+		"nothing":             {nil, "", "set", v1.OriginPerson},
+	} {
+		d := diagnosisOn("node-1", nil)
+		d.Labels, d.Spec.Mode, d.Spec.OperationSet = tc.labels, tc.mode, tc.set
+		w := newDiagnosisWorld(t, d, newNode("node-1"))
+		w.reconcileOnce(t)
+		if got := w.diagnosis(t).Labels[v1.LabelOrigin]; got != tc.want {
+			t.Errorf("%s: origin %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestLongestEvent has the manager refuse a node whose name is as long as it can be.
+func TestLongestEvent(t *testing.T) {
+	t.Parallel()
+	w := newDiagnosisWorld(t, diagnosisOn(strings.Repeat("n", 253), nil))
+	w.reconcileOnce(t)
+	e := w.nextEvent(t)
+	_, message, _ := strings.Cut(strings.TrimPrefix(e, "Warning "), " ")
+	if n := utf8.RuneCountInString(message); n > kubeclient.MaxEventCharacters || !strings.HasPrefix(message, "spec.nodeName: ") ||
+		!strings.HasSuffix(message, "… See: kubectl get diag -n team d -o yaml") {
+		t.Errorf("%d characters: %q", n, message)
 	}
 }
