@@ -6,7 +6,6 @@ package agent
 import (
 	"errors"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,58 +14,26 @@ import (
 
 	"github.com/go-logr/logr"
 	dto "github.com/prometheus/client_model/go"
-	"sigs.k8s.io/yaml"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/metric/metrictest"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// agentGroup is the group of the rules on metrics of the agents.
-const agentGroup = "kubediag"
-
-// alertRule is an alert.
-type alertRule struct {
-	Alert, Expr         string
-	Labels, Annotations map[string]string
-}
-
-func alertRules(t *testing.T) (all []alertRule) {
+// alertRules are those on metrics of the agents.
+func alertRules(t *testing.T) []metrictest.Alert {
 	t.Helper()
-	text, err := os.ReadFile("../../config/alerts/kubediag.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rules struct {
-		Groups []struct {
-			Name  string
-			Rules []alertRule
-		}
-	}
-	if err := yaml.Unmarshal(text, &rules); err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range rules.Groups {
-		if g.Name == agentGroup {
-			all = append(all, g.Rules...)
-		}
-	}
-	return all
+	return metrictest.Alerts(t, "../../config/alerts/kubediag.yaml", "kubediag")
 }
 
 // The metrics that the agent exposes are declared, and keep the conventions of Prometheus.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	o, _, counter := newTestObserver(t)
-	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
-	whole := &coverage{watching: func() bool { return true }}
-	if err := errors.Join(l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }), whole.register(counter.registry)); err != nil {
-		t.Fatal(err)
-	}
+	l, counter := newExposed(t)
 	l.Found(fault.Finding{Code: fault.HungMount}, time.Second)
-	o.metrics.operations.WithLabelValues("HTTP", "Failed").Inc()
-	o.metrics.durations.WithLabelValues("HTTP").Observe(1)
-	o.metrics.diagnoses.WithLabelValues("Healed").Inc()
+	l.metrics.operations.WithLabelValues("HTTP", "Failed").Inc()
+	l.metrics.durations.WithLabelValues("HTTP").Observe(1)
+	l.metrics.diagnoses.WithLabelValues("Healed").Inc()
 	exposed, err := counter.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -79,8 +46,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// exposedMetrics are what an agent exposes that has seen nothing yet.
-func exposedMetrics(t *testing.T) []*dto.MetricFamily {
+// newExposed makes the observer of an agent with all of its metrics.
+func newExposed(t *testing.T) (*sentinelObserver, *metricReader) {
 	t.Helper()
 	o, _, counter := newTestObserver(t)
 	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
@@ -88,6 +55,13 @@ func exposedMetrics(t *testing.T) []*dto.MetricFamily {
 	if err := errors.Join(l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }), whole.register(counter.registry)); err != nil {
 		t.Fatal(err)
 	}
+	return l, counter
+}
+
+// exposedMetrics are what an agent exposes that has seen nothing yet.
+func exposedMetrics(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
+	_, counter := newExposed(t)
 	exposed, err := counter.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +77,7 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 	}
 	count := 0
 	for _, r := range alertRules(t) {
-		for _, name := range regexp.MustCompile(`kubediag_[a-z_]+`).FindAllString(r.Expr, -1) {
+		for _, name := range r.Metrics() {
 			if count++; !known[name] {
 				t.Errorf("alert %s is on %s, which the agent does not have", r.Alert, name)
 			}

@@ -98,6 +98,12 @@ func newTestReconciler(d *v1.Diagnosis, p *scriptedRunner) (*reconciler, *oneDia
 	return &reconciler{node: "n1", cache: s, live: s, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
 }
 
+// reconcileOne has a reconciler look at its one Diagnosis.
+func reconcileOne(ctx context.Context, r *reconciler) error {
+	_, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key})
+	return err
+}
+
 func TestOnlyWhatIsDueRuns(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
@@ -126,7 +132,7 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 			tc.change(d)
 			p := &scriptedRunner{}
 			r, _ := newTestReconciler(d, p)
-			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+			if err := reconcileOne(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			if len(p.ran) != tc.want {
@@ -162,7 +168,7 @@ func TestRunsWhatTheServerHas(t *testing.T) {
 			r, _ := newTestReconciler(kept.(*v1.Diagnosis), p)
 			tc.change(full)
 			r.live = &oneDiagnosisCache{d: full}
-			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+			if err := reconcileOne(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			if len(p.ran) != tc.want || tc.want > 0 && p.last.Spec.Parameters["p"] != "v" {
@@ -179,12 +185,12 @@ func TestStaleCacheStartsNothing(t *testing.T) {
 	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 3 {
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+		if err := reconcileOne(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cache.setDiagnosis(diagnosis("u2", ""))
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+	if err := reconcileOne(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]types.UID{"u1", "u2"}, p.ran); diff != "" {
@@ -197,11 +203,11 @@ func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 	fail := errors.New("storing status: etcd is full")
 	p := &scriptedRunner{during: func(context.Context) error { return fail }}
 	r, _ := newTestReconciler(diagnosis("u1", ""), p)
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); !errors.Is(err, fail) {
+	if err := reconcileOne(t.Context(), r); !errors.Is(err, fail) {
 		t.Errorf("error %v", err)
 	}
 	fail = nil
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+	if err := reconcileOne(t.Context(), r); err != nil {
 		t.Errorf("error %v", err)
 	}
 	if len(p.ran) != 2 {
@@ -257,8 +263,7 @@ func TestDeletionStopsARun(t *testing.T) {
 			r, cache := newTestReconciler(diagnosis("u1", ""), p)
 			ended := make(chan error)
 			go func() {
-				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-				ended <- err
+				ended <- reconcileOne(t.Context(), r)
 			}()
 			<-begun
 			end(r, cache)
@@ -278,7 +283,7 @@ func TestDeletionBeforeTheStart(t *testing.T) {
 	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", ""), p)
 	r.cache = &vanishing{oneDiagnosisCache: cache}
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+	if err := reconcileOne(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if len(p.ran) != 0 || r.runs.countRunning() != 0 {
@@ -306,7 +311,7 @@ func TestStoppedAgentLeavesItsWork(t *testing.T) {
 		return ctx.Err()
 	}}
 	r, _ := newTestReconciler(diagnosis("u1", ""), p)
-	if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key}); err != nil {
+	if err := reconcileOne(ctx, r); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.runs.ended) != 0 {
@@ -316,24 +321,14 @@ func TestStoppedAgentLeavesItsWork(t *testing.T) {
 
 func TestEventsQueueWhatIsDue(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		phase v1.DiagnosisPhase
-		want  int
-	}{
-		"unfinished": {v1.DiagnosisUnknown, 1},
-		"finished":   {v1.DiagnosisSucceeded, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, _ := newTestReconciler(nil, &scriptedRunner{})
-			q := newQueue(t)
-			d := diagnosis("u1", tc.phase)
-			r.eventHandler().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
-			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: d, ObjectNew: d}, q)
-			if q.Len() != tc.want {
-				t.Errorf("%d queued, want %d", q.Len(), tc.want)
-			}
-		})
+	for phase, want := range map[v1.DiagnosisPhase]int{v1.DiagnosisUnknown: 1, v1.DiagnosisSucceeded: 0} {
+		r, _ := newTestReconciler(nil, &scriptedRunner{})
+		q, d := newQueue(t), diagnosis("u1", phase)
+		r.eventHandler().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
+		r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: d, ObjectNew: d}, q)
+		if q.Len() != want {
+			t.Errorf("%s: %d queued, want %d", phase, q.Len(), want)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
@@ -107,46 +108,33 @@ func TestKnowsPods(t *testing.T) {
 	}
 }
 
-// claimServer is an API server with claims and PersistentVolumes, by name.
-type claimServer struct {
-	client.Reader
-	claims  map[string]corev1.PersistentVolumeClaim
-	volumes map[string]corev1.PersistentVolumeSpec
+// claim is one of namespace shop to a volume.
+func claim(name, volume string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase},
+	}
 }
 
-func (s *claimServer) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	if pv, ok := into.(*corev1.PersistentVolume); ok {
-		if pv.Spec, ok = s.volumes[key.Name]; !ok {
-			return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), key.Name)
-		}
-		return nil
+// claiming is a pod with volumes of claims.
+func claiming(claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	for _, name := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
 	}
-	claim, ok := s.claims[key.Name]
-	if !ok || key.Namespace != "shop" {
-		return apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), key.Name)
-	}
-	claim.DeepCopyInto(into.(*corev1.PersistentVolumeClaim))
-	return nil
+	return pod
 }
 
 // TestPersistentVolumesOfAPod: a claim that is not bound proves nothing, because its owner may name any volume in it.
 func TestPersistentVolumesOfAPod(t *testing.T) {
 	t.Parallel()
-	claim := func(volume string, phase corev1.PersistentVolumeClaimPhase) corev1.PersistentVolumeClaim {
-		return corev1.PersistentVolumeClaim{
-			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase},
-		}
-	}
-	server := &claimServer{claims: map[string]corev1.PersistentVolumeClaim{
-		"bound": claim("pv-1", corev1.ClaimBound), "web-scratch": claim("pv-2", corev1.ClaimBound),
-		"forged": claim("pv-of-another", corev1.ClaimPending), "lost": claim("pv-lost", corev1.ClaimLost),
-	}}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	for _, name := range []string{"gone", "forged", "lost", "bound"} {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-		}})
-	}
+	server := fake.NewClientBuilder().WithObjects(
+		claim("bound", "pv-1", corev1.ClaimBound), claim("web-scratch", "pv-2", corev1.ClaimBound),
+		claim("forged", "pv-of-another", corev1.ClaimPending), claim("lost", "pv-lost", corev1.ClaimLost),
+	).Build()
+	pod := claiming("gone", "forged", "lost", "bound")
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
 	got := (&nodePods{node: "here", live: server}).PersistentVolumes(t.Context(), pod)
 	if diff := cmp.Diff([]string{"pv-1", "pv-2"}, got); diff != "" {
@@ -157,23 +145,18 @@ func TestPersistentVolumesOfAPod(t *testing.T) {
 // TestClaimPaths are those of volumes on the node. A volume that is bound to a claim of another namespace is not the pod's.
 func TestClaimPaths(t *testing.T) {
 	t.Parallel()
-	server := &claimServer{claims: map[string]corev1.PersistentVolumeClaim{}, volumes: map[string]corev1.PersistentVolumeSpec{}}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	objects := []client.Object{claim("gone", "gone", corev1.ClaimBound)}
 	add := func(name, namespace string, source corev1.PersistentVolumeSource) {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-		}})
-		server.claims[name] = corev1.PersistentVolumeClaim{
-			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
-		}
-		server.volumes[name] = corev1.PersistentVolumeSpec{PersistentVolumeSource: source, ClaimRef: &corev1.ObjectReference{Namespace: namespace}}
+		objects = append(objects, claim(name, name, corev1.ClaimBound), &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PersistentVolumeSpec{PersistentVolumeSource: source, ClaimRef: &corev1.ObjectReference{Namespace: namespace}},
+		})
 	}
 	add("local", "shop", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/disk"}})
 	add("host", "shop", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/pv"}})
 	add("csi", "shop", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{}})
 	add("foreign", "bank", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}})
-	add("gone", "shop", corev1.PersistentVolumeSource{})
-	delete(server.volumes, "gone")
+	server, pod := fake.NewClientBuilder().WithObjects(objects...).Build(), claiming("local", "host", "csi", "foreign", "gone")
 	got := (&nodePods{node: "here", live: server}).ClaimPaths(t.Context(), pod)
 	if diff := cmp.Diff(map[string]string{"local": "/mnt/disk", "host": "/srv/pv"}, got); diff != "" {
 		t.Errorf("paths (-want +got):\n%s", diff)

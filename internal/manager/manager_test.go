@@ -6,8 +6,6 @@ package manager
 import (
 	"context"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/metric"
@@ -206,48 +203,26 @@ func TestMetrics(t *testing.T) {
 // The alerts of the manager are on metrics that it has. A count whose increase is an alert is there from the start.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../config/alerts/kubediag.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct {
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Alert, Expr         string
-				Labels, Annotations map[string]string
-			}
-		}
-	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
 	exposed, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := 0
-	for _, g := range file.Groups {
-		if g.Name != "kubediag-manager" {
-			continue
+	rules := metrictest.Alerts(t, "../../config/alerts/kubediag.yaml", "kubediag-manager")
+	for _, r := range rules {
+		if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s lacks a severity or a text", r.Alert)
 		}
-		for _, r := range g.Rules {
-			rules++
-			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
-				t.Errorf("%s lacks a severity or a text", r.Alert)
+		for _, name := range r.Metrics() {
+			if !slices.ContainsFunc(Metrics(), func(d metric.Declaration) bool { return d.Name == name }) {
+				t.Errorf("%s is on %s, which the manager does not have", r.Alert, name)
 			}
-			for _, name := range regexp.MustCompile(`kubediag_[a-z_]+`).FindAllString(r.Expr, -1) {
-				if !slices.ContainsFunc(Metrics(), func(d metric.Declaration) bool { return d.Name == name }) {
-					t.Errorf("%s is on %s, which the manager does not have", r.Alert, name)
-				}
-				there := slices.ContainsFunc(exposed, func(f *dto.MetricFamily) bool { return f.GetName() == name })
-				if strings.Contains(r.Expr, "increase(") && !there {
-					t.Errorf("%s does not see the first increase of %s", r.Alert, name)
-				}
+			there := slices.ContainsFunc(exposed, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+			if strings.Contains(r.Expr, "increase(") && !there {
+				t.Errorf("%s does not see the first increase of %s", r.Alert, name)
 			}
 		}
 	}
-	if rules < 2 {
-		t.Errorf("%d rules", rules)
+	if len(rules) < 2 {
+		t.Errorf("%d rules", len(rules))
 	}
 }

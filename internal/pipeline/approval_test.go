@@ -283,12 +283,7 @@ func TestApprovalSurvivesCrashes(t *testing.T) {
 		t.Fatalf("error %v, effects %v", err, w.kernel.effects)
 	}
 	saves := w.n
-	w.fail = func(n int) error { // the approval is taken, and the status is not stored
-		if n == saves+1 {
-			return errBroken
-		}
-		return nil
-	}
+	w.fail = atCall(saves+1, errBroken) // the approval is taken, and the status is not stored
 	if _, err := w.try(t, d); !errors.Is(err, errBroken) || len(w.kernel.effects) > 0 || k.given.Status.State != v1.ApprovalUsed {
 		t.Fatalf("error %v, effects %v, approval %+v", err, w.kernel.effects, k.given.Status)
 	}

@@ -33,12 +33,7 @@ func (c calling) apply(ctx context.Context, a fault.Action) (fault.Applied, erro
 func TestCallsOfActions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rec := calling{&unmounter{kernel: newKernel(7), failApply: func(call int) error {
-		if call == 1 {
-			return errBroken
-		}
-		return nil
-	}}}
+	rec := calling{&unmounter{kernel: newKernel(7), failApply: atCall(1, errBroken)}}
 	j := newJob(t, nil, rec)
 	want := []v1.ActionCall{{Name: "umount2", Arguments: "/m/7", Result: errBroken.Error()}, {Name: "umount2", Arguments: "/m/7", Result: calls.OK}}
 	for _, when := range []string{"first", "from the journal"} {

@@ -279,13 +279,8 @@ func TestAPlanIsNeverMadeAnew(t *testing.T) {
 
 func TestRepairEndings(t *testing.T) {
 	t.Parallel()
-	stalled := func(int) error { return processor.Stalled(errBroken) }
-	once := func(call int) error {
-		if call == 1 {
-			return errBroken
-		}
-		return nil
-	}
+	stalled := always(errBroken)
+	once := atCall(1, errBroken)
 	for name, test := range map[string]struct {
 		mounts                 []uint64
 		failApply, failVerify  func(int) error

@@ -372,12 +372,7 @@ func TestGone(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 3; n++ {
 		w := newWorld(t)
-		w.fail = func(i int) error {
-			if i == n {
-				return fmt.Errorf("wrapped: %w", ErrGone)
-			}
-			return nil
-		}
+		w.fail = atCall(n, fmt.Errorf("wrapped: %w", ErrGone))
 		if _, err := w.start(t).Run(t.Context(), diagnosis()); !errors.Is(err, ErrGone) {
 			t.Errorf("write %d: error %v", n, err)
 		}
@@ -394,12 +389,7 @@ func TestWritesThatFail(t *testing.T) {
 	wantStatus := want.run(t, diagnosis()).Status
 	for n := 1; n <= 3; n++ {
 		w := newWorld(t)
-		w.fail = func(i int) error {
-			if i == n {
-				return errBroken
-			}
-			return nil
-		}
+		w.fail = atCall(n, errBroken)
 		if _, err := w.start(t).Run(t.Context(), diagnosis()); !errors.Is(err, errBroken) {
 			t.Fatalf("write %d: error %v", n, err)
 		}
@@ -454,12 +444,7 @@ func TestWhatAnObserverHears(t *testing.T) {
 	t.Parallel()
 	w, l := newWorld(t), &recordingObserver{}
 	w.options = func(o *Options) { o.Observer = l }
-	w.fail = func(n int) error {
-		if n == 3 {
-			return errBroken
-		}
-		return nil
-	}
+	w.fail = atCall(3, errBroken)
 	if _, err := w.start(t).Run(t.Context(), diagnosis()); !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}

@@ -143,6 +143,16 @@ func (u *unmounter) Verify(_ context.Context, _ processor.Request, p repair.Part
 	return processor.Result{Values: map[string]string{"recover.kubernetes.subpath_remount.result": p.Notes["result"]}, Findings: p.Findings}, nil
 }
 
+// atCall fails the n-th call.
+func atCall(n int, err error) func(int) error {
+	return func(call int) error {
+		if call == n {
+			return err
+		}
+		return nil
+	}
+}
+
 // always fails every call with the error, which no retry helps.
 func always(err error) func(int) error { return func(int) error { return processor.Stalled(err) } }
 
