@@ -102,13 +102,7 @@ func podOf(t *testing.T, object map[string]any) corev1.Pod {
 			Template corev1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
 	}
-	text, err := json.Marshal(object)
-	if err == nil {
-		err = json.Unmarshal(text, &workload)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	remarshal(t, object, &workload)
 	pod := corev1.Pod{ObjectMeta: workload.Spec.Template.ObjectMeta, Spec: workload.Spec.Template.Spec}
 	if workload.Kind == "Pod" {
 		pod.ObjectMeta, pod.Spec = workload.ObjectMeta, workload.Spec.PodSpec

@@ -158,6 +158,7 @@ func TestChartIsConfig(t *testing.T) {
 		files  []string
 	}{
 		"default":    {dir: "default", files: policies},
+		"no kinds":   {[]string{"crds.install=false"}, "default", policies},
 		"none":       {[]string{"policies.agentNode=off", "policies.diagnosisRights=false"}, "default", nil},
 		"eviction":   {[]string{"components.eviction=true"}, "overlays/eviction", policies},
 		"escalation": {[]string{"components.eviction=true", "components.cordon=true"}, "overlays/escalation", policies},
@@ -173,20 +174,13 @@ func TestChartIsConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := kustomize(t, filepath.Join(root, "config", c.dir), c.files...)
+			if name == "no kinds" {
+				maps.DeleteFunc(want, func(_ string, o map[string]any) bool { return o["kind"] == "CustomResourceDefinition" })
+			}
 			if diff := cmp.Diff(want, template(t, "kubediag", settings(c.values...)...)); diff != "" {
 				t.Errorf("objects (-config +chart):\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestWithoutDefinitions holds that crds.install leaves out the CustomResourceDefinitions alone.
-func TestWithoutDefinitions(t *testing.T) {
-	t.Parallel()
-	want := kustomize(t, filepath.Join(root, "config", "default"), policies...)
-	maps.DeleteFunc(want, func(_ string, o map[string]any) bool { return o["kind"] == "CustomResourceDefinition" })
-	if diff := cmp.Diff(want, template(t, "kubediag", settings("crds.install=false")...)); diff != "" {
-		t.Errorf("objects (-config +chart):\n%s", diff)
 	}
 }
 

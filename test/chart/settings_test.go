@@ -6,7 +6,6 @@
 package chart
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -398,14 +397,8 @@ func TestUnprivileged(t *testing.T) {
 		kept = append(kept, strings.ToUpper(words))
 	}
 	all := template(t, "kubediag", "--values="+root+"/config/integrations/unprivileged.yaml")
-	text, err := json.Marshal(all["DaemonSet kubediag-agent"])
-	if err != nil {
-		t.Fatal(err)
-	}
 	var agent appsv1.DaemonSet
-	if err := json.Unmarshal(text, &agent); err != nil {
-		t.Fatal(err)
-	}
+	remarshal(t, all["DaemonSet kubediag-agent"], &agent)
 	got := agent.Spec.Template.Spec.Containers[0].SecurityContext
 	if got.Privileged == nil || *got.Privileged || !*got.ReadOnlyRootFilesystem {
 		t.Errorf("security context %+v", got)

@@ -11,10 +11,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,9 +23,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -239,42 +234,30 @@ func (n *node) faults(ctx context.Context) []v1.MountFault {
 }
 
 // repairs counts the actions of repairs that the agent has made since it started, and shows the records of all Diagnoses.
-func (n *node) repairs(b *testing.B) (count float64) {
-	var pods corev1.PodList
-	must(b, n.List(b.Context(), &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
-	for _, p := range pods.Items {
-		for _, c := range p.Status.ContainerStatuses {
-			if c.RestartCount > 0 {
-				b.Errorf("the agent has restarted %d times", c.RestartCount)
-			}
+func (n *node) repairs(b *testing.B) float64 {
+	agent := n.Component(b, "agent")
+	for _, c := range agent.Status.ContainerStatuses {
+		if c.RestartCount > 0 {
+			b.Errorf("the agent has restarted %d times", c.RestartCount)
 		}
-		count += n.repairsOf(b, p.Status.PodIP)
-	}
-	if len(pods.Items) != 1 {
-		b.Errorf("%d agents at the end, want 1", len(pods.Items))
 	}
 	var all v1.DiagnosisList
 	must(b, n.List(b.Context(), &all))
 	for _, d := range all.Items {
 		b.Errorf("Diagnosis %s/%s, mode %q: %s", d.Namespace, d.Name, d.Spec.Mode, d.Status.Summary)
 	}
-	return count
+	return n.repairsOf(b, agent.Status.PodIP)
 }
 
 // repairsOf adds up the series of the metric of repairs of the agent at an address.
 func (n *node) repairsOf(b *testing.B, ip string) (count float64) {
-	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+ip+":8080/metrics", nil)
-	must(b, err)
-	response, err := new(http.Transport).RoundTrip(request) // past any proxy
-	must(b, err)
-	text, err := io.ReadAll(response.Body)
-	must(b, errors.Join(err, response.Body.Close()))
-	series := regexp.MustCompile(`(?m)^(kubediag_repairs_total\{\S*\}) (\S+)$`).FindAllSubmatch(text, -1)
+	text := install.Fetch(b, "http://"+ip+":8080/metrics")
+	series := regexp.MustCompile(`(?m)^(kubediag_repairs_total\{\S*\}) (\S+)$`).FindAllStringSubmatch(text, -1)
 	if len(series) == 0 {
 		b.Error("the agent has no metric of repairs")
 	}
 	for _, found := range series {
-		value, err := strconv.ParseFloat(string(found[2]), 64)
+		value, err := strconv.ParseFloat(found[2], 64)
 		must(b, err)
 		if value > 0 {
 			b.Errorf("repaired: %s %v", found[1], value)

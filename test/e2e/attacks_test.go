@@ -95,12 +95,12 @@ func (e *env) withstandsTenants(t *testing.T, pod *corev1.Pod) {
 	t.Run("Diagnoses that are refused", func(t *testing.T) { kept = e.refusedOnes(t, pod) })
 	e.Kubectl(t, "", "apply", "-f", "../../config/policy/agent-node.yaml")
 	t.Run("rights in two namespaces, with the policies", func(t *testing.T) { e.reachesNoOther(t, pod, true) })
-	agent := e.podOfComponent(t, "agent")
+	agent := e.Component(t, "agent")
 	t.Run("Diagnoses that do not end", func(t *testing.T) { e.pendingOnes(t, pod) })
 	if kept != nil {
 		t.Run("records of others stay", kept)
 	}
-	now := e.podOfComponent(t, "agent")
+	now := e.Component(t, "agent")
 	if now.UID != agent.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the agent was started again: %+v", now.Status.ContainerStatuses)
 	}
@@ -220,11 +220,7 @@ func (e *env) tenant(t *testing.T) client.Client {
 	for _, role := range []string{"view", "kubediag-pod-repairer"} {
 		e.Kubectl(t, "", "create", "rolebinding", role, "-n", tenants, "--clusterrole="+role, "--user=tenant")
 	}
-	config := rest.CopyConfig(e.RESTConfig())
-	config.Impersonate.UserName = "tenant"
-	config.QPS = -1
-	c, err := client.New(config, client.Options{Scheme: e.Scheme()})
-	must(t, err)
+	c := e.as(t, rest.ImpersonationConfig{UserName: "tenant"})
 	probe := diagnosisOf("default", "not-his", "subpath-remount-op-set", e.NodeName(), &corev1.Pod{})
 	if err := c.Create(t.Context(), probe); err == nil {
 		t.Error("the tenant may create Diagnoses in the namespace of others")

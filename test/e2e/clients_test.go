@@ -87,10 +87,7 @@ func startClient(t *testing.T, c fuseClient, o cluster.Options) *cephVolume {
 	t.Helper()
 	must(t, debian.Install(t.Context(), c.programs...))
 	data := t.TempDir()
-	must(t, errors.Join(
-		os.MkdirAll(filepath.Join(data, "sub"), 0o755),
-		os.WriteFile(filepath.Join(data, "file"), []byte("whole\n"), 0o600),
-		os.WriteFile(filepath.Join(data, "sub/file"), []byte("part\n"), 0o600)))
+	must(t, fillVolume(data))
 	daemon := c.daemon(t, data, t.TempDir()) // a server that it needs ends after the cluster
 	v := &cephVolume{env: start(t, o)}
 	v.driver = csi.Install(t, v.Env, daemon...)

@@ -9,8 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -179,9 +177,7 @@ func (v *cephVolume) killDriver(t *testing.T) {
 	})
 	v.Kubectl(t, "", "apply", "-f", volumeHealth)
 	d := v.diagnose(t, "refused", &v.pods[1])
-	if d.Status.Phase != v1.DiagnosisFailed || d.Status.Outcome != v1.OutcomeFaultFound {
-		t.Errorf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
-	}
+	checkEnd(t, d, v1.DiagnosisFailed, v1.OutcomeFaultFound)
 	checkContains(t, messages(d, "volume-rebind-recover"), "is not alive either")
 	checkContains(t, messages(d, "pod-evict-recover"), "--allow-eviction", "config/overlays/eviction")
 	checkContains(t, evidence(d),
@@ -331,23 +327,12 @@ func (v *cephVolume) checkHung(t *testing.T) {
 // checkAnswers asks the agent whether it is well.
 func (v *cephVolume) checkAnswers(t *testing.T) {
 	t.Helper()
-	var pods corev1.PodList
-	must(t, v.List(t.Context(), &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
-	if len(pods.Items) != 1 || pods.Items[0].Status.ContainerStatuses[0].RestartCount != 0 {
-		t.Fatalf("agents: %+v", pods.Items)
+	agent := v.Component(t, "agent")
+	if agent.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Fatalf("agent: %+v", agent.Status)
 	}
 	for _, path := range []string{"healthz", "readyz"} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for ever, if it hung
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pods.Items[0].Status.PodIP+":8081/"+path, nil)
-		must(t, err)
-		response, err := new(http.Transport).RoundTrip(request)
-		must(t, err)
-		text, _ := io.ReadAll(response.Body)
-		response.Body.Close()
-		cancel()
-		if response.StatusCode != http.StatusOK {
-			t.Errorf("/%s says %s: %s", path, response.Status, text)
-		}
+		install.Fetch(t, "http://"+agent.Status.PodIP+":8081/"+path)
 	}
 }
 

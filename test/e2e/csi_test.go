@@ -48,25 +48,18 @@ func checkDeadVolume(t *testing.T, options cluster.Options) {
 	version := options.Kubelet
 	v := startVolume(t, options)
 	o := &orphans{cephVolume: v, version: version}
-	stage := func(name string, do func(*testing.T)) {
-		began := time.Now()
-		if !t.Run(name, do) {
-			t.FailNow()
-		}
-		t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
-	}
-	stage("places", func(t *testing.T) { v.checkPlaces(t, version) })
-	stage("pods stranded", o.strand)
-	stage("daemon killed", v.killDaemon)
-	stage("driver killed", v.killDriver)
-	stage("driver back", v.restartDriver)
-	stage("healed by Diagnoses", v.heal)
-	stage("daemon stopped", func(t *testing.T) { v.stopDaemon(t, version) })
-	stage("evicted", v.evict)
-	stage("healed by the sentinel", v.healAlone)
-	stage("pods replaced", v.replacePods)
-	stage("orphans found", o.find)
-	stage("orphans removed", o.heal)
+	stage(t, "places", func(t *testing.T) { v.checkPlaces(t, version) })
+	stage(t, "pods stranded", o.strand)
+	stage(t, "daemon killed", v.killDaemon)
+	stage(t, "driver killed", v.killDriver)
+	stage(t, "driver back", v.restartDriver)
+	stage(t, "healed by Diagnoses", v.heal)
+	stage(t, "daemon stopped", func(t *testing.T) { v.stopDaemon(t, version) })
+	stage(t, "evicted", v.evict)
+	stage(t, "healed by the sentinel", v.healAlone)
+	stage(t, "pods replaced", v.replacePods)
+	stage(t, "orphans found", o.find)
+	stage(t, "orphans removed", o.heal)
 }
 
 const (
@@ -160,13 +153,17 @@ func fillVolumes(t *testing.T, files *ceph.Cluster) {
 	c, err := files.Mount(t.Context(), all, ceph.MountOptions{})
 	must(t, err)
 	for _, volume := range []string{volumeDir, otherDir} {
-		dir := filepath.Join(all, volume)
-		err = errors.Join(err,
-			os.MkdirAll(filepath.Join(dir, "sub"), 0o755),
-			os.WriteFile(filepath.Join(dir, "file"), []byte("whole\n"), 0o600),
-			os.WriteFile(filepath.Join(dir, "sub/file"), []byte("part\n"), 0o600))
+		err = errors.Join(err, fillVolume(filepath.Join(all, volume)))
 	}
 	must(t, errors.Join(err, c.Close(t.Context())))
+}
+
+// fillVolume writes the two files that readers read.
+func fillVolume(dir string) error {
+	return errors.Join(
+		os.MkdirAll(filepath.Join(dir, "sub"), 0o755),
+		os.WriteFile(filepath.Join(dir, "file"), []byte("whole\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "sub/file"), []byte("part\n"), 0o600))
 }
 
 // checkReaders waits until the containers of all pods say this.

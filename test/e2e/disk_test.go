@@ -209,7 +209,7 @@ func (h *heldDisk) copies(t *testing.T, x *exporter) []string {
 // exports reports whether an exporter has figures of the disk.
 func (h *heldDisk) exports(t *testing.T, x *exporter) bool {
 	t.Helper()
-	figures := fetch(t, "http://"+x.pod.Status.PodIP+":9100/metrics")
+	figures := install.Fetch(t, "http://"+x.pod.Status.PodIP+":9100/metrics")
 	if !strings.Contains(figures, `node_filesystem_size_bytes{device="/dev/`) {
 		t.Errorf("the exporter exports no figures of any disk")
 	}

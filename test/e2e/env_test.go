@@ -8,13 +8,17 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -63,6 +67,32 @@ func (e *env) podOf(ctx context.Context, name string) *corev1.Pod {
 		return nil
 	}
 	return &pods.Items[0]
+}
+
+// kubeletLog is all that the kubelet has logged.
+func (e *env) kubeletLog(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(e.Dir(), "log/kubelet.log"))
+	must(t, err)
+	return string(text)
+}
+
+// stage runs a part of a test, says how long it took, and ends the test if it has failed.
+func stage(t *testing.T, name string, do func(*testing.T)) {
+	t.Helper()
+	began := time.Now()
+	if !t.Run(name, do) {
+		t.FailNow()
+	}
+	t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+}
+
+// checkEnd holds how a Diagnosis has ended.
+func checkEnd(t *testing.T, d *v1.Diagnosis, phase v1.DiagnosisPhase, outcome v1.Outcome) {
+	t.Helper()
+	if d.Status.Phase != phase || d.Status.Outcome != outcome {
+		t.Errorf("Diagnosis %s: phase %q, outcome %q, want %q and %q: %s", d.Name, d.Status.Phase, d.Status.Outcome, phase, outcome, d.Status.Summary)
+	}
 }
 
 var must = kerneltest.Must

@@ -147,13 +147,7 @@ func (g *goingPods) startEveryKind(t *testing.T) {
 // checkHealthy shows that neither a scan, nor the agent, nor a Diagnosis of one of the pods finds anything.
 func (g *goingPods) checkHealthy(t *testing.T) {
 	t.Helper()
-	g.Wait(t, "a scan to find nothing", func(context.Context) bool {
-		report, status := g.scanWithPods(t)
-		if status != 0 {
-			t.Logf("the scan ends with status %d: %+v", status, report)
-		}
-		return status == 0 && len(report.Faults) == 0
-	})
+	g.awaitCleanScan(t)
 	for _, p := range everyPods {
 		g.Kubectl(t, fmt.Sprintf(goingDiagnosis, p.name, p.name), "apply", "-f", "-")
 	}
@@ -189,10 +183,14 @@ func (g *goingPods) checkFindsNothing(t *testing.T, pod string) {
 	}
 }
 
-// scanWithPods is a scan of the node that knows the pods.
-func (e *env) scanWithPods(t *testing.T) (report scanReport, status int) {
+// awaitCleanScan waits until a scan of the node that knows the pods finds nothing.
+func (e *env) awaitCleanScan(t *testing.T) {
 	t.Helper()
-	pods := filepath.Join(t.TempDir(), "pods.json")
-	must(t, os.WriteFile(pods, []byte(e.Kubectl(t, "", "get", "pods", "-A", "-o", "json")), 0o600))
-	return e.scan(t, "--pods="+pods)
+	e.Wait(t, "a scan to find nothing", func(context.Context) bool {
+		report, status := e.scan(t, "--pods", e.podsFile(t))
+		if status != 0 {
+			t.Logf("the scan ends with status %d: %+v", status, report)
+		}
+		return status == 0 && len(report.Faults) == 0
+	})
 }

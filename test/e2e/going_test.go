@@ -120,9 +120,7 @@ func (g *goingPods) strand(t *testing.T) {
 // kubeletFails reports whether the kubelet has said that it cannot take the volume of the pod away.
 func (g *goingPods) kubeletFails(t *testing.T, w keptPods, p corev1.Pod) bool {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(g.Dir(), "log/kubelet.log"))
-	must(t, err)
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(g.kubeletLog(t)) {
 		if strings.Contains(line, w.says) && strings.Contains(line, string(p.UID)) {
 			t.Logf("the kubelet says: %s", line)
 			return true
@@ -140,7 +138,7 @@ func (g *goingPods) allFound(t *testing.T) bool {
 			want = append(want, w.code+" "+g.point(w, p))
 		}
 	}
-	report, status := g.scanWithPods(t)
+	report, status := g.scan(t, "--pods", g.podsFile(t))
 	for _, f := range report.Faults {
 		got = append(got, f.Code+" "+f.Mount.Point)
 	}

@@ -40,9 +40,7 @@ func (e *env) healthyPodIsLeftAlone(t *testing.T) {
 	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
 	d := e.finished(t)
 
-	if d.Status.Phase != v1.DiagnosisFailed || d.Status.Outcome != v1.OutcomeNoFault {
-		t.Errorf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
-	}
+	checkEnd(t, d, v1.DiagnosisFailed, v1.OutcomeNoFault)
 	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
 	if c == nil || c.Status != "False" || c.Reason != v1.ReasonNotApplicable || !strings.Contains(c.Message, "subpath-remount-diagnoser") {
 		t.Errorf("condition Complete is %+v", c)

@@ -52,9 +52,7 @@ func (h *heldDisk) foundByDevice(t *testing.T) {
 	x := h.startExporter(t, "exporter-1", "/")
 	used, before := h.tableOfExporter(t, x), h.mounts(t)
 	d := h.diagnose(t, "in-use", map[string]string{paramDevice: h.device})
-	if d.Status.Phase != v1.DiagnosisFailed || d.Status.Outcome != v1.OutcomeNoFault {
-		t.Errorf("of a disk in use: phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
-	}
+	checkEnd(t, d, v1.DiagnosisFailed, v1.OutcomeNoFault)
 	if diff := cmp.Diff(used, h.tableOfExporter(t, x)); diff != "" {
 		t.Errorf("mounts of the exporter (-before +after):\n%s", diff)
 	}

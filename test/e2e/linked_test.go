@@ -129,7 +129,5 @@ func (l *linked) heal(t *testing.T, name string) {
 		must(t, l.Nudge(t.Context(), l.pod)) // in its back-off the kubelet does not look at a pod by itself
 		return d.Ended()
 	})
-	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
-		t.Errorf("phase %q, outcome %q: %s", d.Status.Phase, d.Status.Outcome, d.Status.Summary)
-	}
+	checkEnd(t, d, v1.DiagnosisSucceeded, v1.OutcomeHealed)
 }

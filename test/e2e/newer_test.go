@@ -83,11 +83,7 @@ func startNewer(t *testing.T, o cluster.Options) *newerPods {
 	t.Helper()
 	data, tree := t.TempDir(), t.TempDir()
 	below := filepath.Join(tree, "below")
-	must(t, errors.Join(
-		os.Mkdir(filepath.Join(data, "sub"), 0o755), os.Mkdir(below, 0o755),
-		os.WriteFile(filepath.Join(data, "file"), []byte("whole\n"), 0o600),
-		os.WriteFile(filepath.Join(data, "sub/file"), []byte("part\n"), 0o600),
-		unix.Mount("below", below, "tmpfs", 0, "size=1m")))
+	must(t, errors.Join(fillVolume(data), os.Mkdir(below, 0o755), unix.Mount("below", below, "tmpfs", 0, "size=1m")))
 	t.Cleanup(func() { must(t, unix.Unmount(below, unix.MNT_DETACH)) })
 	n := &newerPods{cephVolume: &cephVolume{env: start(t, o)}}
 	n.driver = csi.Install(t, n.Env, program.Build(t, "test/csi/mapped"), data, "{}")
@@ -143,13 +139,7 @@ func (n *newerPods) checkHealthy(t *testing.T, when string) {
 		}
 	}
 	n.awaitFaults(t, "", 0)
-	n.Wait(t, "a scan to find nothing", func(context.Context) bool {
-		report, status := n.scanWithPods(t)
-		if status != 0 {
-			t.Logf("the scan ends with status %d: %+v", status, report)
-		}
-		return status == 0 && len(report.Faults) == 0
-	})
+	n.awaitCleanScan(t)
 	for _, pod := range []string{n.pods[0].Name, n.other.Name} {
 		d := n.diagnosePod(t, when+"-"+pod, pod)
 		if d.Status.Outcome != v1.OutcomeNoFault || len(d.Status.Faults) > 0 || strings.Contains(d.Status.Summary, "not known") {
@@ -270,9 +260,7 @@ func (n *newerPods) restartContainers(t *testing.T) {
 func (n *newerPods) healReadOnly(t *testing.T) {
 	t.Helper()
 	d := n.diagnosePod(t, "read-only", n.other.Name)
-	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
-		t.Errorf("phase %q, outcome %q: %s", d.Status.Phase, d.Status.Outcome, d.Status.Summary)
-	}
+	checkEnd(t, d, v1.DiagnosisSucceeded, v1.OutcomeHealed)
 	n.checkSame(t, []corev1.Pod{n.other})
 	if now := n.otherMounts(t); !slices.Equal(n.kept, now) {
 		t.Errorf("mounts of the container before:\n%+v\nand now:\n%+v", n.kept, now)

@@ -203,9 +203,7 @@ func (o *orphans) serviceNamespace(t *testing.T) string {
 // log is what the kubelet has written from a position on.
 func (o *orphans) log(t *testing.T, from int) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(o.Dir(), "log/kubelet.log"))
-	must(t, err)
-	return string(text[from:])
+	return o.kubeletLog(t)[from:]
 }
 
 // logged is the position up to which the kubelet has written its log.
@@ -246,10 +244,10 @@ func (o *orphans) find(t *testing.T) {
 }
 
 // podsFile has the pods of the cluster, as the README says.
-func (o *orphans) podsFile(t *testing.T) string {
+func (e *env) podsFile(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pods.json")
-	must(t, os.WriteFile(file, []byte(o.Kubectl(t, "", "get", "pods", "-A", "-o", "json")), 0o600))
+	must(t, os.WriteFile(file, []byte(e.Kubectl(t, "", "get", "pods", "-A", "-o", "json")), 0o600))
 	return file
 }
 
@@ -287,9 +285,7 @@ func (o *orphans) heal(t *testing.T) {
 	o.Kubectl(t, "", "apply", "-f", orphanedPod)
 
 	d := o.diagnose(t, "orphans-one", "1")
-	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeFaultFound {
-		t.Errorf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
-	}
+	checkEnd(t, d, v1.DiagnosisSucceeded, v1.OutcomeFaultFound)
 	checkContains(t, d.Status.OperationResults["recover.kubernetes.orphaned_pods.refused"], o.uid(filled), "may have data", o.uid(busy),
 		"mounts that show it to be in use: 1", o.serviceNamespace(t), "is left for another run")
 	o.checkCleared(t, d)
@@ -299,9 +295,7 @@ func (o *orphans) heal(t *testing.T) {
 
 	o.clear(t)
 	d = o.diagnose(t, "orphans-all", "10")
-	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
-		t.Errorf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
-	}
+	checkEnd(t, d, v1.DiagnosisSucceeded, v1.OutcomeHealed)
 	o.checkCleared(t, d)
 	if len(o.left) > 0 {
 		t.Errorf("left: %q", o.left)

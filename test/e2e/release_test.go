@@ -71,7 +71,7 @@ func TestLessThanPrivileged(t *testing.T) {
 	must(t, err)
 	v.Kubectl(t, "", "patch", "daemonset", "-n", install.Namespace, "kubediag-agent", "-p", string(patch))
 	v.SetSentinel(t, "Observe") // waits for the new agent
-	if has := v.podOfComponent(t, "agent").Spec.Containers[0].SecurityContext; has.Privileged == nil || *has.Privileged || len(has.Capabilities.Add) != 9 {
+	if has := v.Component(t, "agent").Spec.Containers[0].SecurityContext; has.Privileged == nil || *has.Privileged || len(has.Capabilities.Add) != 9 {
 		t.Fatalf("the agent has %+v", has)
 	}
 	v.stopAndKill(t)

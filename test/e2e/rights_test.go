@@ -79,7 +79,7 @@ func (e *env) reachesNoOther(t *testing.T, pod *corev1.Pod, policies bool) {
 			}
 		})
 	}
-	agent := e.podOfComponent(t, "agent")
+	agent := e.Component(t, "agent")
 	t.Run("large ones", func(t *testing.T) {
 		t.Cleanup(func() {
 			ctx := context.WithoutCancel(t.Context())
@@ -87,7 +87,7 @@ func (e *env) reachesNoOther(t *testing.T, pod *corev1.Pod, policies bool) {
 			must(t, e.DeleteAllOf(ctx, &v1.Diagnosis{}, client.InNamespace(install.Namespace)))
 		})
 		e.largeOnes(t, mallory, policies)
-		if now := e.podOfComponent(t, "agent"); now.UID != agent.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		if now := e.Component(t, "agent"); now.UID != agent.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("the agent was started again: %+v", now.Status.ContainerStatuses)
 		}
 		must(t, e.Delete(t.Context(), agent)) // the next one meets them at its start
@@ -108,7 +108,7 @@ func (e *env) reachesNoOther(t *testing.T, pod *corev1.Pod, policies bool) {
 		})
 	})
 	for _, component := range []string{"agent", "manager"} {
-		if now := e.podOfComponent(t, component).Status.ContainerStatuses[0]; now.RestartCount != 0 {
+		if now := e.Component(t, component).Status.ContainerStatuses[0]; now.RestartCount != 0 {
 			t.Errorf("the %s was started again: %+v", component, now)
 		}
 	}
@@ -253,7 +253,7 @@ func TestTenantUsesUpItsShareAlone(t *testing.T) {
 			t.Errorf("beside it, %d faults of the tenant are listed: it fills no list", n)
 		}
 	})
-	if now := e.podOfComponent(t, "agent").Status.ContainerStatuses[0]; now.RestartCount != 0 {
+	if now := e.Component(t, "agent").Status.ContainerStatuses[0]; now.RestartCount != 0 {
 		t.Errorf("the agent was started again: %+v", now)
 	}
 }

@@ -10,11 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,16 +37,9 @@ func TestSentinel(t *testing.T) {
 	e := start(t, withTheBug)
 	bystander := e.deploy(t)
 	s := e.deploySubPaths(t)
-	stage := func(name string, do func(*testing.T)) {
-		began := time.Now()
-		if !t.Run(name, do) {
-			t.FailNow()
-		}
-		t.Logf("%s: %.1f s", name, time.Since(began).Seconds())
-	}
-	stage("Observe", s.observed)
-	stage("Off", s.broken)
-	stage("Automatic", func(t *testing.T) {
+	stage(t, "Observe", s.observed)
+	stage(t, "Off", s.broken)
+	stage(t, "Automatic", func(t *testing.T) {
 		s.healed(t, func() { s.SetSentinel(t, "Automatic") })
 		s.neverFails(t, 10)
 	})
@@ -343,13 +332,6 @@ func (s *subPaths) unread(t *testing.T) int {
 	return n
 }
 
-func (s *subPaths) kubeletLog(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.Dir(), "log/kubelet.log"))
-	must(t, err)
-	return string(text)
-}
-
 // events lists the Events on the pod.
 func (s *subPaths) events(t *testing.T) []corev1.Event {
 	t.Helper()
@@ -406,7 +388,7 @@ func (e *env) metric(t *testing.T, name string) float64 {
 // metricOf is metric of the agent or the manager.
 func (e *env) metricOf(t *testing.T, component, name string) float64 {
 	t.Helper()
-	text := fetch(t, "http://"+e.podOfComponent(t, component).Status.PodIP+":8080/metrics")
+	text := install.Fetch(t, "http://"+e.Component(t, component).Status.PodIP+":8080/metrics")
 	sum := 0.0
 	for _, found := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`(?:\{\S*\})? (\S+)$`).FindAllStringSubmatch(text, -1) {
 		n, err := strconv.ParseFloat(found[1], 64)
@@ -414,20 +396,4 @@ func (e *env) metricOf(t *testing.T, component, name string) float64 {
 		sum += n
 	}
 	return sum
-}
-
-// fetch gets a page from a pod, past any proxy.
-func fetch(t *testing.T, url string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	must(t, err)
-	response, err := new(http.Transport).RoundTrip(request)
-	must(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must(t, err)
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("%s says %s", url, response.Status)
-	}
-	return string(text)
 }

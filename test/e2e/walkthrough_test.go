@@ -303,18 +303,7 @@ func checkEvents(t *testing.T, e *env) {
 // processOf finds the process of a pod of kubediag by its cgroup.
 func (e *env) processOf(t *testing.T, component string) int {
 	t.Helper()
-	return processIn(t, string(e.podOfComponent(t, component).UID), component)
-}
-
-// podOfComponent is the one pod of the agent or of the manager.
-func (e *env) podOfComponent(t *testing.T, component string) *corev1.Pod {
-	t.Helper()
-	var pods corev1.PodList
-	must(t, e.List(t.Context(), &pods, client.InNamespace(install.Namespace), client.MatchingLabels{"app.kubernetes.io/component": component}))
-	if len(pods.Items) != 1 {
-		t.Fatalf("there are %d pods of the %s", len(pods.Items), component)
-	}
-	return &pods.Items[0]
+	return processIn(t, string(e.Component(t, component).UID), component)
 }
 
 // processIn finds the process of a pod that runs a program, by its cgroup.

@@ -307,11 +307,17 @@ func (e *Env) Nudge(ctx context.Context, p *corev1.Pod) error {
 	return e.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
+// kubectlCommand is one of kubectl for this cluster.
+func (e *Env) kubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, e.kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+	return cmd
+}
+
 // Kubectl runs the command that users run, with input on its standard input, and gives its output.
 func (e *Env) Kubectl(t testing.TB, input string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), e.kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+	cmd := e.kubectlCommand(t.Context(), args...)
 	cmd.Stdin = bytes.NewBufferString(input)
 	return run(t, cmd)
 }
@@ -319,8 +325,7 @@ func (e *Env) Kubectl(t testing.TB, input string, args ...string) string {
 // KubectlStatus is Kubectl for a command that may end with an error, and returns its exit status as well.
 func (e *Env) KubectlStatus(t testing.TB, args ...string) (out string, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), e.kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+	cmd := e.kubectlCommand(t.Context(), args...)
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -355,9 +360,7 @@ func (e *Env) report(t testing.TB) {
 		{"logs", "-n", Namespace, "ds/kubediag-agent", "--tail=100"},
 		{"logs", "-n", Namespace, "deploy/kubediag-manager", "--tail=50"},
 	} {
-		cmd := exec.Command(e.kubectl, args...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
-		out, _ := cmd.CombinedOutput()
+		out, _ := e.kubectlCommand(context.Background(), args...).CombinedOutput() // that of the test is done
 		t.Logf("kubectl %v\n%s", args, tail(string(out), 20000))
 	}
 	t.Logf("kubelet\n%s", tail(e.Logs("kubelet"), 4000))
