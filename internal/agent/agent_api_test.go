@@ -78,45 +78,6 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 	}
 }
 
-// TestDiagnosisWithoutASet runs the set auto, by an agent that has no other rights than the manifests give it. The
-// pod has no fault of its mounts, so the answer is what the kubelet says.
-func TestDiagnosisWithoutASet(t *testing.T) {
-	for version, start := range servers {
-		t.Run(version, func(t *testing.T) {
-			installDefault(t)
-			env := start(t)
-			n := newTestNode(t, "auto-"+strings.ReplaceAll(version, ".", "-"), env.Config)
-			n.startAgent(t)
-			createShipped(t, env, "auto.yaml", v1.DefaultOperationSet)
-			p := createPod(t, env, n.name+"-pod", n.name)
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: corev1.ContainerState{
-				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"},
-			}}}
-			if err := env.Client.Status().Update(t.Context(), p); err != nil {
-				t.Fatal(err)
-			}
-			for mode, name := range map[v1.DiagnosisMode]string{"": "auto", v1.ModePlan: "auto-plan"} {
-				diagnosis := n.diagnosis(name, "")
-				diagnosis.Spec.PodReference, diagnosis.Spec.Mode = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}, mode
-				n.bind(t, env, diagnosis)
-				if diagnosis.Spec.OperationSet != v1.DefaultOperationSet {
-					t.Errorf("the set is %q", diagnosis.Spec.OperationSet)
-				}
-				diagnosis = awaitPhase(t, env, diagnosis, v1.DiagnosisSucceeded)
-				want := fmt.Sprintf("It is not a mount: the kubelet says ErrImagePull about container %q of pod %s/%s: no such image",
-					p.Spec.Containers[0].Name, p.Namespace, p.Name)
-				s := diagnosis.Status
-				if s.Outcome != v1.OutcomeNoFault || s.Summary != want || s.Target != "pod "+p.Namespace+"/"+p.Name || s.Plan != nil {
-					t.Errorf("%q: status %+v", mode, s)
-				}
-				if len(s.Artifacts) != 2 || s.OperationResults["collector.kubernetes.pod.detail"] != "" {
-					t.Errorf("%q: artifacts %+v", mode, s.Artifacts)
-				}
-			}
-		})
-	}
-}
-
 // createShipped creates what config/operations has, and says that the set is ready.
 func createShipped(t *testing.T, env *apitest.Env, file, name string) {
 	t.Helper()
@@ -413,23 +374,6 @@ func TestOwnLabelRunsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitPhase(t, env, d, v1.DiagnosisSucceeded)
-}
-
-// TestForgedLabelRunsNothing has a Diagnosis for one node carry the label of another.
-func TestForgedLabelRunsNothing(t *testing.T) {
-	t.Parallel()
-	env := installDefault(t)
-	n := newTestNode(t, "labels", env.Config)
-	quiet := newExternal(t, nil)
-	createOperations(t, env, "labels", quiet.URL+"/quiet")
-	forged := n.diagnosis("labels-forged", "labels")
-	forged.Spec.NodeName = "elsewhere"
-	n.bind(t, env, forged)
-	n.startAgent(t)
-	awaitPhase(t, env, n.createDiagnosis(t, env, "labels-true", "labels"), v1.DiagnosisSucceeded)
-	if phase := readDiagnosis(t, env, forged).Status.Phase; phase != "" || quiet.count() != 1 {
-		t.Errorf("phase %q, %d calls", phase, quiet.count())
-	}
 }
 
 func TestReadinessNamesTheMissingKubelet(t *testing.T) {

@@ -106,33 +106,3 @@ func TestSentinelRepairsAreRecorded(t *testing.T) {
 		})
 	}
 }
-
-// TestStormOfRepairs: a thousand repairs within a moment are seven Diagnoses, and the last of them counts.
-func TestStormOfRepairs(t *testing.T) {
-	t.Parallel()
-	env := installDefault(t)
-	n := newTestNode(t, "audit-storm", env.Config)
-	r := recorderOf(t, n)
-	const all, single = 1000, 6
-	for i := range all {
-		r.Add(sentinelRepair(i, fault.DisconnectedFUSE, nil), v1.Decision{Mode: string(sentinel.Automatic)})
-	}
-	var list v1.DiagnosisList
-	var counted []v1.Repeats
-	deadline := time.Now().Add(3 * time.Minute) // a window is a minute, and a record is made before its status is written
-	for ; len(counted) == 0 && time.Now().Before(deadline); <-time.After(time.Second) {
-		err := env.Client.List(t.Context(), &list, client.InNamespace("kubediag"), client.MatchingLabels{v1.LabelNode: n.name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range list.Items {
-			if d.Status.Repeats != nil {
-				counted = append(counted, *d.Status.Repeats)
-			}
-		}
-	}
-	if len(list.Items) != single+1 || len(counted) != 1 || counted[0].Count != all-single || counted[0].Calls != all-single ||
-		!strings.HasSuffix(counted[0].LastTarget, "web-999") {
-		t.Errorf("%d records, counts %+v", len(list.Items), counted)
-	}
-}

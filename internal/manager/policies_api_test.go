@@ -6,7 +6,6 @@
 package manager
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/controller/repairrequest"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -133,48 +131,5 @@ func (w *world) policyEvent(t testing.TB, p *v1.RecoveryPolicy, reason string) {
 			}
 		}
 		return fmt.Errorf("no Event %s among %d", reason, len(events.Items))
-	})
-}
-
-// TestPolicyAsksForApproval: a fault whose policies want approval gets one Diagnosis, which is bound to the node and waits for the
-// agent. Another mode gets none.
-func TestPolicyAsksForApproval(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		node := w.node(t)
-		pod := w.pod(t, node)
-		w.run(t)
-		for name, mode := range map[string]v1.RecoveryMode{"observe": v1.RecoveryObserve, "one": v1.RecoveryApprove, "two": v1.RecoveryApprove} {
-			f := &v1.MountFault{Status: v1.MountFaultStatus{
-				Code: "StaleSubPath", Node: node, Impact: v1.ImpactNextStart, Heal: v1.HealSafe, LastSeen: metav1.Now(),
-				Since:    metav1.NewTime(time.Now().Add(-repairrequest.Delay)),
-				Pod:      &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: "u"},
-				Recovery: &v1.FaultRecovery{Mode: mode, Policies: []string{"careful"}},
-			}}
-			f.Namespace, f.Name = w.ns, name
-			w.MustCreate(t, f)
-			t.Cleanup(func() { // other managers would ask, too
-				if err := w.Client.Delete(context.WithoutCancel(t.Context()), f); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		apitest.Eventually(t, func() error {
-			var list v1.DiagnosisList
-			if err := w.Client.List(t.Context(), &list, client.InNamespace(w.ns)); err != nil {
-				return err
-			}
-			if len(list.Items) != 1 {
-				return fmt.Errorf("%d Diagnoses", len(list.Items))
-			}
-			d := list.Items[0]
-			if d.Labels[v1.LabelNode] != node || d.Labels[v1.LabelOrigin] != v1.OriginPolicy || d.Spec.Mode != v1.ModeApprove ||
-				d.Spec.PodReference.Name != pod.Name || d.Annotations[v1.AnnotationPolicies] != "careful" {
-				return fmt.Errorf("%+v, %+v", d.ObjectMeta, d.Spec)
-			}
-			return nil
-		})
-		if err := w.Client.DeleteAllOf(t.Context(), &v1.Diagnosis{}, client.InNamespace(w.ns)); err != nil {
-			t.Fatal(err)
-		}
 	})
 }
