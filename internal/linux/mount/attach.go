@@ -86,8 +86,7 @@ func (a *attachment) attachAt() error {
 
 // undoAttach removes the replacement, if no process uses it yet.
 func (a *attachment) undoAttach() error {
-	own := newUnmountOp(mountTarget{id: a.state.ID, calls: a.calls})
-	return own.withPointDirectory(own.unmountExactly)
+	return newUnmountOp(mountTarget{id: a.state.ID, calls: a.calls}).unmountExactly()
 }
 
 // discard removes the replacement where it lies on a mount with the same content and attributes: an attempt that was

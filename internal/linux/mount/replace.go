@@ -58,6 +58,10 @@ func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
 		return r.tree.Dup()
 	}
 	return t.startOnThread(ctx, func() error {
+		if err := t.openDirectory(); err != nil {
+			return err
+		}
+		defer t.dir.Close()
 		if err := r.inspectTree(); err != nil {
 			return r.fail("inspect the tree for", err)
 		}

@@ -80,7 +80,13 @@ func limit(t testing.TB, tree *sys.FD, attr sys.MountAttr) {
 func putBeneath(t testing.TB, id ID, tree, at *sys.FD) {
 	t.Helper()
 	a := &attachment{mountTarget: &mountTarget{id: id}}
-	must(t, a.startOnThread(t.Context(), func() error { return a.attachAtPoint(tree, at, true) }))
+	must(t, a.startOnThread(t.Context(), func() error {
+		if err := a.openDirectory(); err != nil {
+			return err
+		}
+		defer a.dir.Close()
+		return a.attachAtPoint(tree, at, true)
+	}))
 }
 
 // countMountsAt counts the mounts at a point.

@@ -30,9 +30,9 @@ func (t *mountTarget) startOnThread(ctx context.Context, act func() error) error
 		return t.fail("unmount", err)
 	}
 	if sys.InPrivateThread() {
-		return t.withPointDirectory(act)
+		return act()
 	}
-	return sys.OnThread(func() error { return t.withPointDirectory(act) })
+	return sys.OnThread(act)
 }
 
 // logCall notes a call that changes the mounts at the point, and returns its error.
@@ -40,8 +40,8 @@ func (t *mountTarget) logCall(call, flags string, err error) error {
 	return t.calls.Did(call, t.id.Point+" "+flags, err)
 }
 
-// withPointDirectory opens the directory that holds the point for as long as act runs.
-func (t *mountTarget) withPointDirectory(act func() error) error {
+// openDirectory opens the directory that holds the point. The caller closes it.
+func (t *mountTarget) openDirectory() error {
 	open := func(dir string) (*sys.FD, error) { return mountns.Lookup(0, dir) }
 	if t.foreign {
 		open = mountns.LookupForeign
@@ -53,9 +53,8 @@ func (t *mountTarget) withPointDirectory(act func() error) error {
 	if err != nil {
 		return t.fail("look up", err)
 	}
-	defer dir.Close()
 	t.dir, t.mountSource = dir, chooseMountSource()
-	return act()
+	return nil
 }
 
 // openPoint opens the point in that directory.

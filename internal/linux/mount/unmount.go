@@ -61,6 +61,10 @@ func newUnmountOp(t mountTarget) *unmountOp {
 }
 
 func (u *unmountOp) unmountExactly() error {
+	if err := u.openDirectory(); err != nil {
+		return err
+	}
+	defer u.dir.Close()
 	fd, st, err := u.reopenMount()
 	if err != nil {
 		return err

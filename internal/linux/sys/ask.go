@@ -61,7 +61,7 @@ func (f *FD) AskWrite() error {
 func (f *FD) OpenEntries() (*FD, error) {
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 	// Not by /proc/self: the calling thread may have descriptors of its own.
-	name := ThreadProc("fd/" + f.String())
+	name := f.procPath()
 	dir, err := openProc(name, flags|unix.O_NOATIME)
 	if err == unix.EPERM { // another user's, and no capability for it
 		dir, err = openProc(name, flags)

@@ -71,5 +71,5 @@ func SetMountAttr(f *FD, attr MountAttr) error {
 
 // mountFD is mount(2) with flags that change the mount whose root f is.
 func mountFD(f *FD, flags uintptr) error {
-	return inDescriptors(func() error { return unix.Mount("", f.String(), "", flags, "") })
+	return inDirectory(ownProc, func() error { return unix.Mount("", f.procPath(), "", flags, "") })
 }

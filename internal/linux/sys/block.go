@@ -72,7 +72,7 @@ func openNodeAt(dir int, path string, exclusive bool) (*FD, error) {
 	if exclusive {
 		flags |= unix.O_EXCL
 	}
-	return openProc(ThreadProc("fd/"+node.String()), flags)
+	return openProc(node.procPath(), flags)
 }
 
 // Loop is the backing of a loop device.

@@ -24,6 +24,9 @@ func (f *FD) Int() int { return f.number }
 // String is the descriptor's number in decimal, as /proc/self/fd names it.
 func (f *FD) String() string { return strconv.Itoa(f.number) }
 
+// procPath names the file of f below /proc for the calling thread.
+func (f *FD) procPath() string { return ThreadProc("fd/" + f.String()) }
+
 // Close gives the descriptor back. Closing twice, or closing a nil FD, does
 // nothing: a deferred Close may follow an early one.
 func (f *FD) Close() error {
@@ -37,7 +40,7 @@ func (f *FD) Close() error {
 
 // Reopen opens the file of f, which was opened with O_PATH, for reading. It goes by the calling thread's own files,
 // which inside WithOwnFDTable are not the process'.
-func (f *FD) Reopen() (*FD, error) { return OpenProc(ThreadProc("fd/" + f.String())) }
+func (f *FD) Reopen() (*FD, error) { return OpenProc(f.procPath()) }
 
 // Dup opens the same file description once more. The caller closes both.
 func (f *FD) Dup() (*FD, error) {

@@ -59,7 +59,6 @@ func NewWatcher() (*Watcher, error) {
 // closed afterwards. A second Add of the same inode gives the same number and adds its events. ENOSPC: the user has
 // fs.inotify.max_user_watches. EACCES: the inode may not be read. os.ErrClosed after Close.
 func (w *Watcher) Add(fd *FD, mask uint32) (watch int, err error) {
-	link := ThreadProc("fd/" + fd.String())
 	err = w.withInstance(func(instance int) error {
 		add := func(path string) func() error {
 			return func() (err error) {
@@ -68,14 +67,9 @@ func (w *Watcher) Add(fd *FD, mask uint32) (watch int, err error) {
 			}
 		}
 		if !InPrivateThread() {
-			return add("/proc/" + link)()
+			return add("/proc/" + fd.procPath())()
 		}
-		// In another namespace the path /proc may be forged.
-		proc, err := Procfs()
-		if err != nil {
-			return err
-		}
-		return inWorkingDirectory(proc, add(link))
+		return inDirectory(ownProc, add(fd.procPath())) // in another namespace the path /proc may be forged
 	})
 	if err != nil {
 		return 0, err

@@ -28,7 +28,7 @@ func BindMount(source, target string) error {
 // OnThread, and both must have been opened in the thread's namespace. It works on every kernel: the way leads through
 // the process' own /proc.
 func BindFD(source, target *FD) error {
-	return inDescriptors(func() error { return unix.Mount(source.String(), target.String(), "", unix.MS_BIND, "") })
+	return inDirectory(ownProc, func() error { return unix.Mount(source.procPath(), target.procPath(), "", unix.MS_BIND, "") })
 }
 
 // NewMount mounts a new file system, as mount(2) with no flags.

@@ -19,7 +19,7 @@ func ListenerOf(socket *FD) (pid int, err error) {
 		return 0, fmt.Errorf("make socket: %w", err)
 	}
 	defer newFD(n).Close()
-	to := &unix.SockaddrUnix{Name: "/proc/" + ThreadProc("fd/"+socket.String())}
+	to := &unix.SockaddrUnix{Name: "/proc/" + socket.procPath()}
 	if err := retryInterruptedError(func() error { return unix.Connect(n, to) }); err != nil {
 		return 0, fmt.Errorf("connect: %w", err)
 	}

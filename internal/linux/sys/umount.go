@@ -14,16 +14,16 @@ import (
 // The way leads through the process' own /proc, not the path /proc: in another
 // namespace that one may be forged.
 func DetachMount(f *FD) error {
-	return DetachMountIf(f, func() error { return nil })
+	return inDirectory(ownProc, func() error { return unix.Unmount(f.procPath(), unix.MNT_DETACH) })
 }
 
 // DetachMountIf is DetachMount if check returns no error. It calls check as late as it can, and hands on its error.
 func DetachMountIf(f *FD, check func() error) error {
-	return inDescriptors(func() error {
+	return inDirectory(ownProc, func() error {
 		if err := check(); err != nil {
 			return err
 		}
-		return unix.Unmount(f.String(), unix.MNT_DETACH)
+		return unix.Unmount(f.procPath(), unix.MNT_DETACH)
 	})
 }
 
@@ -33,7 +33,7 @@ func DetachMountIf(f *FD, check func() error) error {
 // look at it included, takes the mark away; a call that finds the mark
 // unmounts. A link at name gives EINVAL.
 func ExpireMount(dir *FD, name string) error {
-	return inWorkingDirectory(dir, func() error {
+	return inDirectory(dir, func() error {
 		return unix.Unmount(name, unix.MNT_EXPIRE|unix.UMOUNT_NOFOLLOW)
 	})
 }
@@ -42,25 +42,23 @@ func ExpireMount(dir *FD, name string) error {
 // inside OnThread. It needs no look at the root of the mount, which may give
 // ESTALE. A link at name gives EINVAL.
 func DetachNamed(dir *FD, name string) error {
-	return inWorkingDirectory(dir, func() error {
+	return inDirectory(dir, func() error {
 		return unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	})
 }
 
-// inDescriptors runs call where the names of files are the numbers of this thread's descriptors.
-func inDescriptors(call func() error) error {
-	fds, err := OpenProcPath(ThreadProc("fd"))
-	if err != nil {
-		return err
-	}
-	defer fds.Close()
-	return inWorkingDirectory(fds, call)
-}
+// ownProc stands for the process' own /proc as the directory of inDirectory.
+var ownProc = &FD{number: -1}
 
-// inWorkingDirectory runs call with dir as the thread's working directory and goes back.
-func inWorkingDirectory(dir *FD, call func() error) error {
+// inDirectory runs call with dir as the thread's working directory, and goes back.
+func inDirectory(dir *FD, call func() error) (err error) {
 	if !InPrivateThread() {
 		return unix.EINVAL
+	}
+	if dir == ownProc {
+		if dir, err = Procfs(); err != nil {
+			return err
+		}
 	}
 	back, err := openat(unix.AT_FDCWD, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if err != nil {
