@@ -47,12 +47,12 @@ func (b *busy) Plan(context.Context, processor.Request) (repair.Part, error) {
 	return repair.Part{Actions: []fault.Action{{Kind: fault.Unmount, Target: b.point, Mount: &fault.Mount{Point: b.point}}}}, nil
 }
 
-func (b *busy) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(context.Context, fault.Action) (fault.Applied, error) {
+func (b *busy) Open() repair.Apply {
+	return func(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
 		close(b.begun)
 		<-b.proceed
 		return fault.Applied{}, nil
-	}), nil
+	}
 }
 
 func (*busy) Verify(context.Context, processor.Request, repair.Part) (processor.Result, error) {

@@ -80,10 +80,10 @@ func (f *fileRepair) Plan(context.Context, processor.Request) (repair.Part, erro
 	return p, nil
 }
 
-func (f *fileRepair) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(_ context.Context, a fault.Action) (fault.Applied, error) {
+func (f *fileRepair) Open() repair.Apply {
+	return func(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 		return fault.Applied{Message: "unmounted"}, os.Remove(filepath.Join(f.dir, fmt.Sprint(a.Mount.ID)))
-	}), nil
+	}
 }
 
 func (*fileRepair) Verify(_ context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {

@@ -89,11 +89,11 @@ func (*countingFamily) Plan(context.Context, processor.Request) (repair.Part, er
 	return repair.Part{}, errors.New("is not asked")
 }
 
-func (f *countingFamily) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(context.Context, fault.Action) (fault.Applied, error) {
+func (f *countingFamily) Open() repair.Apply {
+	return func(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
 		f.n++
 		return fault.Applied{}, f.err
-	}), nil
+	}
 }
 
 func (*countingFamily) Verify(context.Context, processor.Request, repair.Part) (processor.Result, error) {

@@ -30,11 +30,11 @@ func (*scripted) Plan(context.Context, processor.Request) (repair.Part, error) {
 	return repair.Part{Actions: []fault.Action{{Kind: "Unmount", Target: "/m"}}}, nil
 }
 
-func (s *scripted) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(context.Context, fault.Action) (fault.Applied, error) {
+func (s *scripted) Open() repair.Apply {
+	return func(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
 		s.calls++
 		return s.says[s.calls-1]()
-	}), nil
+	}
 }
 
 func (s *scripted) Verify(_ context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {

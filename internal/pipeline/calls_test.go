@@ -19,12 +19,10 @@ import (
 // calling is a recoverer that says which calls it makes.
 type calling struct{ *unmounter }
 
-func (c calling) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, c.apply), nil
-}
+func (c calling) Open() repair.Apply { return c.apply }
 
-func (c calling) apply(ctx context.Context, a fault.Action) (fault.Applied, error) {
-	applied, err := c.unmounter.apply(ctx, a)
+func (c calling) apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	applied, err := c.unmounter.apply(ctx, r, a)
 	_ = calls.From(ctx).Did("umount2", a.Target, err)
 	return applied, err
 }

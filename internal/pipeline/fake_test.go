@@ -107,11 +107,9 @@ func (u *unmounter) Plan(context.Context, processor.Request) (repair.Part, error
 	return p, nil
 }
 
-func (u *unmounter) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, u.apply), nil
-}
+func (u *unmounter) Open() repair.Apply { return u.apply }
 
-func (u *unmounter) apply(_ context.Context, a fault.Action) (fault.Applied, error) {
+func (u *unmounter) apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 	u.applies++
 	if u.failApply != nil {
 		if err := u.failApply(u.applies); err != nil {

@@ -31,12 +31,10 @@ func (h hostile) Plan(ctx context.Context, r processor.Request) (repair.Part, er
 	return p, err
 }
 
-func (h hostile) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, h.apply), nil
-}
+func (h hostile) Open() repair.Apply { return h.apply }
 
-func (h hostile) apply(ctx context.Context, a fault.Action) (fault.Applied, error) {
-	_, err := h.unmounter.apply(ctx, a)
+func (h hostile) apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+	_, err := h.unmounter.apply(ctx, r, a)
 	return fault.Applied{Message: evil}, err
 }
 

@@ -77,13 +77,13 @@ type inParts struct {
 
 func (*inParts) Name() string { return "in parts" }
 
-func (r *inParts) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) {
+func (r *inParts) Open() repair.Apply {
+	return func(ctx context.Context, q processor.Request, a fault.Action) (fault.Applied, error) {
 		if err := r.refused[a.Mount.ID]; err != nil {
 			return fault.Applied{}, err
 		}
-		return r.apply(ctx, a)
-	}), nil
+		return r.apply(ctx, q, a)
+	}
 }
 
 // planner plans so many actions in each part.

@@ -164,11 +164,11 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 	if err != nil {
 		return err, nil
 	}
-	work, err := Call(ctx, e.Calls, r, func(ctx context.Context) (Work, error) { return family.Open(ctx, r, p) })
+	// If there is no room for a call, that shows here: before a budget is used.
+	apply, err := Call(ctx, e.Calls, r, func(context.Context) (Apply, error) { return family.Open(), nil })
 	if err != nil {
 		return err, nil
 	}
-	defer work.Close()
 	taken := false
 	for i, a := range p.Actions {
 		if !p.Applied[i].Undone {
@@ -184,7 +184,7 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 			}
 			log := &calls.Log{}
 			end.Applied, end.Err = Call(calls.With(ctx, log), e.Calls, r, func(ctx context.Context) (fault.Applied, error) {
-				done, err := work.Apply(ctx, i)
+				done, err := apply(ctx, r, a)
 				switch {
 				case err != nil, done.Already:
 				case a.Kind == fault.Evict && a.Pod != nil:

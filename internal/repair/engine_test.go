@@ -22,9 +22,9 @@ import (
 
 // remover is a family that removes things from a set, by the targets of its actions. It notes its actions.
 type remover struct {
-	there        map[string]bool
-	fails        map[string]error
-	opened, held int // Works, and those that are open
+	there  map[string]bool
+	fails  map[string]error
+	opened int // series of actions
 
 	mu  sync.Mutex
 	did []string
@@ -36,31 +36,20 @@ func (*remover) Plan(context.Context, processor.Request) (repair.Part, error) {
 	return repair.Part{}, errors.New("is not asked")
 }
 
-func (f *remover) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+func (f *remover) Open() repair.Apply {
 	f.opened++
-	f.held++
-	return &removal{f, p}, nil
-}
-
-type removal struct {
-	*remover
-	part repair.Part
-}
-
-func (w *removal) Apply(_ context.Context, i int) (fault.Applied, error) {
-	target := w.part.Actions[i].Target
-	if err := w.fails[target]; err != nil {
-		return fault.Applied{}, err
+	return func(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+		if err := f.fails[a.Target]; err != nil {
+			return fault.Applied{}, err
+		}
+		if !f.there[a.Target] {
+			return fault.AlreadySo("was gone already"), nil
+		}
+		delete(f.there, a.Target)
+		f.did = append(f.did, "remove "+a.Target)
+		return fault.Applied{Message: "removed"}, nil
 	}
-	if !w.there[target] {
-		return fault.AlreadySo("was gone already"), nil
-	}
-	delete(w.there, target)
-	w.did = append(w.did, "remove "+target)
-	return fault.Applied{Message: "removed"}, nil
 }
-
-func (w *removal) Close() { w.held-- }
 
 func (f *remover) Verify(_ context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {
 	f.mu.Lock()
@@ -134,8 +123,8 @@ func TestExecuteInOrder(t *testing.T) {
 	if len(healed) != 3 || result.Values["result"] != "a" || result.Values["known"] != "before" || result.Message != "said before" {
 		t.Errorf("result %+v", result)
 	}
-	if f.opened != 2 || f.held != 0 {
-		t.Errorf("%d Works for 2 parts, %d are open", f.opened, f.held)
+	if f.opened != 2 {
+		t.Errorf("%d series of actions for 2 parts", f.opened)
 	}
 }
 

@@ -99,10 +99,10 @@ func (*attempt) Plan(context.Context, processor.Request) (repair.Part, error) {
 }
 
 // Open implements repair.Family.
-func (a *attempt) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, action fault.Action) (fault.Applied, error) {
+func (a *attempt) Open() repair.Apply {
+	return func(ctx context.Context, _ processor.Request, action fault.Action) (fault.Applied, error) {
 		return a.apply(ctx, a.find(action))
-	}), nil
+	}
 }
 
 // Verify implements repair.Family.

@@ -47,18 +47,14 @@ var ofEngine = map[string]bool{string(fault.RemoveContainerRecord): true, string
 type second struct{ repair.Family }
 
 // Open implements repair.Family.
-func (s second) Open(ctx context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	work, err := s.Family.Open(ctx, r, p)
-	return secondWork{work}, err
-}
-
-type secondWork struct{ repair.Work }
-
-func (w secondWork) Apply(ctx context.Context, action int) (fault.Applied, error) {
-	if done, err := w.Work.Apply(ctx, action); err != nil {
-		return done, err
+func (s second) Open() repair.Apply {
+	apply := s.Family.Open()
+	return func(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+		if done, err := apply(ctx, r, a); err != nil {
+			return done, err
+		}
+		return apply(ctx, r, a)
 	}
-	return w.Work.Apply(ctx, action)
 }
 
 // run runs a recoverer as the one operation of a Diagnosis.

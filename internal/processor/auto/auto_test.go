@@ -116,11 +116,11 @@ func (m fakeRecoverer) Plan(_ context.Context, request processor.Request) (repai
 	}, nil
 }
 
-func (m fakeRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(_ context.Context, a fault.Action) (fault.Applied, error) {
+func (m fakeRecoverer) Open() repair.Apply {
+	return func(_ context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 		m.applied = append(m.applied, a.Mount.Point+" of "+r.Pod.Name)
 		return fault.Applied{}, m.applies
-	}), nil
+	}
 }
 
 func (m fakeRecoverer) Verify(_ context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {

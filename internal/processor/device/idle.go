@@ -172,9 +172,7 @@ func (h *IdleRecoverer) sinceBoot() time.Duration {
 }
 
 // Open implements repair.Family. Each action looks for itself.
-func (h *IdleRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
-}
+func (h *IdleRecoverer) Open() repair.Apply { return h.Apply }
 
 // Apply unmaps one device, if it is the one that was planned, and is unused still. It refuses a device that is no krbd device, has its node bound, or
 // has been used since it was planned for. The counters of that time are unknown if the node's agent has started since and has not swept yet: then it is

@@ -19,9 +19,7 @@ import (
 )
 
 // Open implements repair.Family. Each action looks for itself.
-func (h *ReleaseRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
-}
+func (h *ReleaseRecoverer) Open() repair.Apply { return h.Apply }
 
 // Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
 // plan.

@@ -63,12 +63,10 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (repair.Part,
 }
 
 // Open implements repair.Family. Each action looks for itself.
-func (h *Recoverer) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, h.unmountOne), nil
-}
+func (h *Recoverer) Open() repair.Apply { return h.Apply }
 
-// unmountOne removes one mount.
-func (h *Recoverer) unmountOne(ctx context.Context, a fault.Action) (fault.Applied, error) {
+// Apply removes one mount.
+func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 	if a.Kind != fault.Unmount || a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s of %q is not known", a.Kind, a.Target))
 	}

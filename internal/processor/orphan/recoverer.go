@@ -96,9 +96,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (repair.Part,
 const maxRefusalNotes = 10
 
 // Open implements repair.Family. Each action looks for itself.
-func (h *Recoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
-}
+func (h *Recoverer) Open() repair.Apply { return h.Apply }
 
 // Apply removes one name, if all of the plan for its pod holds still.
 func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {

@@ -31,13 +31,9 @@ func Prove(ctx context.Context, f repair.Family, r processor.Request, p repair.P
 // ApplyAll applies each action of a part, and returns the messages. The test fails at the first error.
 func ApplyAll(t testing.TB, r repair.Family, request processor.Request, p repair.Part) (messages []string) {
 	t.Helper()
-	work, err := r.Open(t.Context(), request, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer work.Close()
-	for i := range p.Actions {
-		done, err := work.Apply(t.Context(), i)
+	apply := r.Open()
+	for _, a := range p.Actions {
+		done, err := apply(t.Context(), request, a)
 		if err != nil {
 			t.Fatal(err)
 		}

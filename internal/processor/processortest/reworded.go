@@ -30,17 +30,13 @@ func (r Reworded) Plan(ctx context.Context, req processor.Request) (repair.Part,
 	return p, reword(err)
 }
 
-// Open is that of the recoverer, whose Work says how it went in other words.
-func (r Reworded) Open(ctx context.Context, req processor.Request, p repair.Part) (repair.Work, error) {
-	work, err := r.Family.Open(ctx, req, p)
-	return rewordedWork{work}, reword(err)
-}
-
-type rewordedWork struct{ repair.Work }
-
-func (w rewordedWork) Apply(ctx context.Context, action int) (fault.Applied, error) {
-	done, err := w.Work.Apply(ctx, action)
-	return RewordApplied(done), reword(err)
+// Open is that of the recoverer, and says how each action went in other words.
+func (r Reworded) Open() repair.Apply {
+	apply := r.Family.Open()
+	return func(ctx context.Context, req processor.Request, a fault.Action) (fault.Applied, error) {
+		done, err := apply(ctx, req, a)
+		return RewordApplied(done), reword(err)
+	}
 }
 
 // Verify is that of the recoverer, with other words for why it failed.

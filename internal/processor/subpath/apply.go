@@ -22,49 +22,41 @@ import (
 )
 
 // Open implements repair.Family. Each action looks for itself.
-func (h *Recoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
-}
+func (h *Recoverer) Open() repair.Apply { return h.Apply }
 
 // Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
 // plan.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, action fault.Action) (done fault.Applied, err error) {
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
-	if err != nil {
-		return fault.Applied{}, err
+	switch {
+	case err != nil:
+		return done, err
+	case elsewhere != "":
+		return done, processor.Stalled(errors.New(elsewhere))
+	case action.Kind == fault.RemoveContainerRecord:
+		return done, nil
+	case action.Kind != fault.Unmount:
+		return done, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
 	}
-	if elsewhere != "" {
-		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
-	}
-	if action.Kind == fault.Unmount {
-		return h.unmountBind(ctx, pod, action)
-	}
-	if action.Kind == fault.RemoveContainerRecord {
-		return fault.Applied{}, nil
-	}
-	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
-}
-
-func (h *Recoverer) unmountBind(ctx context.Context, pod *corev1.Pod, action fault.Action) (done fault.Applied, err error) {
 	node, err := h.Kubelet.Node(ctx)
 	if err != nil {
-		return fault.Applied{}, err
+		return done, err
 	}
 	if action.Mount == nil {
-		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
+		return done, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
 	point := action.Mount.Point
 	if _, ok := podinfo.FindSubPathMount(node, pod, point); !ok {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", point, pod.Namespace,
+		return done, processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", point, pod.Namespace,
 			pod.Name, pod.UID))
 	}
 	if pod.DeletionTimestamp != nil {
 		what, err := cri.PodRuns(ctx, h.Sources.Runtime, string(pod.UID))
 		if err != nil {
-			return fault.Applied{}, err
+			return done, err
 		}
 		if what != "" {
-			return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: its pod is being deleted, and may still use it: %s", point, what))
+			return done, processor.Stalled(fmt.Errorf("unmount %q: its pod is being deleted, and may still use it: %s", point, what))
 		}
 	}
 	points := []string{}
@@ -73,7 +65,7 @@ func (h *Recoverer) unmountBind(ctx context.Context, pod *corev1.Pod, action fau
 	}
 	asked, err := h.ask(ctx, node, pod, points)
 	if err != nil {
-		return fault.Applied{}, err
+		return done, err
 	}
 	err = node.Do(ctx, func() (err error) {
 		done, err = subpath.Apply(ctx, node, pod, action, asked)

@@ -21,9 +21,7 @@ func evictedIdentity(p fault.Pod) string {
 }
 
 // Open implements repair.Family.
-func (h *EvictRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
-}
+func (h *EvictRecoverer) Open() repair.Apply { return h.Apply }
 
 // Apply judges whether the pod of the plan is still there and still as the plan says. One that has gone meanwhile, or
 // is going, succeeds.

@@ -17,9 +17,11 @@ import (
 )
 
 // Open implements repair.Family. The actions share one look at the pod's volumes, and each is judged again.
-func (h *RebindRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
+func (h *RebindRecoverer) Open() repair.Apply {
 	apply := h.Inspector.Open()
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.apply(ctx, r, a, apply) }), nil
+	return func(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+		return h.apply(ctx, r, a, apply)
+	}
 }
 
 // apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
