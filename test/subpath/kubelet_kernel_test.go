@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -228,7 +229,13 @@ func TestKubeletsLetThePodGo(t *testing.T) {
 				if err != nil || !there || bind.Verdict != subpath.Stale {
 					t.Fatalf("%+v, %v, want a stale bind", bind, err)
 				}
-				must(t, subpath.Unmount(t.Context(), v.Node, v.Pod, bind.State.ID, asked))
+				ns, err := mountns.Self()
+				must(t, err)
+				found := bind.Finding(v.Pod, ns.Inode)
+				done, err := subpath.Apply(t.Context(), v.Node, v.Pod, fault.Action{Kind: fault.Unmount, Mount: &found.Mount}, asked)
+				if err != nil || done.Already {
+					t.Fatalf("unmount: %+v, %v", done, err)
+				}
 				if err := s.run(verb); err != nil || !healed(s) {
 					t.Errorf("after the unmount: %v, healed: %v", err, healed(s))
 				}

@@ -137,7 +137,7 @@ func TestCrunContainer(t *testing.T) {
 	}
 	must(t, exec.Command("crun", "delete", "-f", c.name).Run())
 	state := b.inspectPod(t)[0].State
-	must(t, Unmount(t.Context(), b.Node, b.pod, state.ID, nil))
+	b.unmount(t, state)
 	b.Bind(source, b.point) // as the kubelet does, where nothing is bound
 	if _, said = c.startContainer(); said != "" {
 		t.Fatalf("after the repair the container does not start: %s", said)

@@ -69,8 +69,13 @@ func (b *Bind) Plan(pod *corev1.Pod, found fault.Finding) (a fault.Action, refus
 	}, ""
 }
 
-// Apply does the action of a Plan about a bind of the pod, if that is still the planned mount and still stale. It is called inside the
-// kubelet's namespace, and asked is as for Unmount. A mount that is gone is done already.
+// Apply does the action of a Plan about a bind of the pod: it removes exactly the planned mount, if that is still a stale bind that
+// the pod's spec asks for. It binds the entry that the subPath names now in its place, if there is one. A kubelet that is just starting
+// the container may have found the bind and handed its path on. The container must not start with the empty file or directory below it.
+// A kubelet keeps a bind that it finds. If nothing is there, the kubelet binds at the next start.
+//
+// Apply is called inside the kubelet's namespace. asked are the answers that were got just before, of file systems that may not answer;
+// without them nothing there is stale. A mount that is gone is done already.
 func Apply(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, a fault.Action, asked Answers) (fault.Applied, error) {
 	if a.Kind != fault.Unmount || a.Mount == nil {
 		return fault.Applied{}, refuse("apply action: %q of %q is no unmount of a mount", a.Kind, a.Target)
@@ -86,7 +91,19 @@ func Apply(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, a fault.Act
 	if ns.Inode != a.Mount.Namespace {
 		return fault.Applied{}, refuse("unmount %q: planned in mount namespace mnt:[%d], but the kubelet is in %s now", id.Point, a.Mount.Namespace, ns)
 	}
-	err = Unmount(ctx, node, pod, id, asked)
+	var st mount.State
+	err = mount.Unmount(ctx, id, mount.Options{
+		Check: func(now mount.State) error {
+			st = now
+			return expectStale(node, pod, now, asked)
+		},
+		Source: func() *sys.FD { return openReplacement(node, pod, st) },
+	})
+	if errors.Is(err, ErrNotStale) {
+		if _, gone := mount.Inspect(id.Point); errors.Is(gone, mount.ErrNotMounted) || errors.Is(gone, sys.ENOENT) {
+			err = mount.ErrNotMounted // it went while it was looked at
+		}
+	}
 	switch {
 	case err == nil:
 		return fault.Applied{Message: "unmounted"}, nil

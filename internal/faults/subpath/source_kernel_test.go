@@ -157,7 +157,7 @@ func TestNothingIsOpened(t *testing.T) {
 			defer fd.Close()
 			_, err = w.Add(fd, openCases)
 			must(t, err)
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID, nil))
+			b.unmount(t, b.inspectPod(t)[0].State)
 			_, err = os.ReadFile(marker)
 			must(t, err)
 			for seen := false; !seen; {

@@ -207,15 +207,16 @@ func TestInspectBindTakesOnlyExpectedMounts(t *testing.T) {
 }
 
 func TestUnmountTakesStaleBindsOnly(t *testing.T) {
+	const otherMount = "was gone already; another mount is there now and is left alone"
 	for uid, c := range map[string]struct {
 		known bool
 		err   error
-		left  error // of another try
+		again string // the message of another try
 	}{
-		"a-alive": {true, ErrNotStale, ErrNotStale}, "c-emptied": {true, ErrNotStale, ErrNotStale},
-		"b-updated": {true, nil, mount.ErrChanged}, "d-moved": {true, nil, mount.ErrChanged},
-		"e-linked":  {true, nil, mount.ErrNotMounted}, // its name is gone
-		"f-strange": {false, ErrNotStale, ErrNotStale}, "g-secret": {false, ErrNotStale, ErrNotStale},
+		"a-alive": {true, ErrNotStale, ""}, "c-emptied": {true, ErrNotStale, ""},
+		"b-updated": {true, nil, otherMount}, "d-moved": {true, nil, otherMount},
+		"e-linked":  {true, nil, "was gone already"}, // its name is gone
+		"f-strange": {false, ErrNotStale, ""}, "g-secret": {false, ErrNotStale, ""},
 	} {
 		t.Run(uid, func(t *testing.T) {
 			s := newNodeOfStates(t)
@@ -227,7 +228,7 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 				pod = nil
 			}
 			before := s.Mounts()
-			err = Unmount(t.Context(), s.Node, pod, st.ID, nil)
+			_, err = applyUnmount(t, s.Node, pod, st)
 			if !errors.Is(err, c.err) || err != nil && c.err == nil {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
@@ -237,8 +238,8 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 					t.Errorf("mount %s is gone", m)
 				}
 			}
-			if err := Unmount(t.Context(), s.Node, pod, st.ID, nil); !errors.Is(err, c.left) {
-				t.Errorf("once more: %v, want %v", err, c.left)
+			if done, err := applyUnmount(t, s.Node, pod, st); done.Message != c.again || !errors.Is(err, c.err) || err != nil && c.err == nil {
+				t.Errorf("once more: %+v, %v, want %q, %v", done, err, c.again, c.err)
 			}
 		})
 	}

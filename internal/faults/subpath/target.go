@@ -5,7 +5,6 @@ package subpath
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -135,40 +134,22 @@ func notInspected(expected podinfo.SubPathMount, st mount.State, why string) Bin
 	return Bind{SubPathMount: expected, State: st, Verdict: Unproven, Reason: why, notInspected: true}
 }
 
-// Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment.
-// It binds the entry that the subPath names now in its place, if there is one. A kubelet that is just starting the
-// container may have found the bind and handed its path on. The container must not start with the empty file or
-// directory below it. A kubelet keeps a bind that it finds. If nothing is there, the kubelet binds at the next start.
-// Unmount is called inside the kubelet's namespace. asked are the answers that were got just before, of file systems that
-// may not answer; without them nothing there is stale. Its errors are ErrNotStale and those of package mount.
-func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.ID, asked Answers) error {
-	var st mount.State
-	err := mount.Unmount(ctx, id, mount.Options{
-		Check: func(now mount.State) error { // it must still be a stale bind that the spec asks for
-			st = now
-			target, ok := targetAt(node, pod, st.Point)
-			if !ok || pod == nil {
-				return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
-			}
-			target.answers = asked[st.Point]
-			switch bind := target.judgeState(st); {
-			case bind.Verdict != Stale && target.answers.areMissing():
-				return fmt.Errorf("check %q: %w: %s: %w", st.Point, ErrNotStale, bind.Reason, ErrNoAnswer)
-			case bind.Verdict != Stale:
-				return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
-			case bind.mayBeLastMount():
-				return fmt.Errorf("check %q: %w: it may be the last mount of its file system", st.Point, ErrNotStale)
-			}
-			return nil
-		},
-		Source: func() *sys.FD { return openReplacement(node, pod, st) },
-	})
-	if errors.Is(err, ErrNotStale) {
-		if _, gone := mount.Inspect(id.Point); errors.Is(gone, mount.ErrNotMounted) || errors.Is(gone, sys.ENOENT) {
-			err = fmt.Errorf("unmount %q: %w", id.Point, mount.ErrNotMounted) // it went while it was looked at
-		}
+// expectStale makes sure that a mount is a stale bind that the pod's spec asks for. Its error is ErrNotStale otherwise.
+func expectStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answers) error {
+	target, ok := targetAt(node, pod, st.Point)
+	if !ok || pod == nil {
+		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
 	}
-	return err
+	target.answers = asked[st.Point]
+	switch bind := target.judgeState(st); {
+	case bind.Verdict != Stale && target.answers.areMissing():
+		return fmt.Errorf("check %q: %w: %s: %w", st.Point, ErrNotStale, bind.Reason, ErrNoAnswer)
+	case bind.Verdict != Stale:
+		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
+	case bind.mayBeLastMount():
+		return fmt.Errorf("check %q: %w: it may be the last mount of its file system", st.Point, ErrNotStale)
+	}
+	return nil
 }
 
 // openReplacement opens the entry that is to be bound in the place of the stale bind st; nil if there is none, or nothing of

@@ -11,10 +11,32 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
+
+// applyUnmount has a mount unmounted as the bind of a pod.
+func applyUnmount(t *testing.T, node *kubelet.Node, pod *corev1.Pod, st mount.State) (fault.Applied, error) {
+	t.Helper()
+	ns, err := mountns.Self()
+	must(t, err)
+	planned := faults.MountOfState(st, ns.Inode)
+	return Apply(t.Context(), node, pod, fault.Action{Kind: fault.Unmount, Mount: &planned}, nil)
+}
+
+func (b boundPod) unmount(t *testing.T, st mount.State) {
+	t.Helper()
+	if done, err := applyUnmount(t, b.Node, b.pod, st); err != nil || done.Already {
+		t.Fatalf("unmount: %+v, %v", done, err)
+	}
+}
 
 // TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the
 // container started: with the bind gone, the runtime is not to start it with the empty file or directory below.
@@ -24,7 +46,7 @@ func TestUnmountLeavesNoPlaceholder(t *testing.T) {
 	} {
 		t.Run(c.volume, func(t *testing.T) {
 			b := newStalePod(t, c.plugin, c.volume)
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID, nil))
+			b.unmount(t, b.inspectPod(t)[0].State)
 			source, err := os.Stat(filepath.Join(b.Volume(b.pod, c.plugin, c.volume), "entry"))
 			must(t, err)
 			if now, err := os.Stat(b.point); err != nil || !os.SameFile(now, source) {
@@ -55,7 +77,7 @@ func TestUnmountPutsNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := lost(t)
 			put(t, filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "entry"))
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID, nil))
+			b.unmount(t, b.inspectPod(t)[0].State)
 			if st, err := mount.Inspect(b.point); !errors.Is(err, mount.ErrNotMounted) {
 				t.Errorf("at the point: %+v, %v, want ErrNotMounted", st, err)
 			}
@@ -69,7 +91,7 @@ func TestUnmountPutsNothingElse(t *testing.T) {
 		must(t, os.WriteFile(lost, nil, 0o644))
 		b.Stack(lost, b.point)
 		must(t, os.Remove(lost))
-		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID, nil))
+		b.unmount(t, b.inspectPod(t)[0].State)
 		if st, err := mount.Inspect(b.point); err != nil || !st.Same(lower.ID) {
 			t.Errorf("at the point: %+v, %v, want the mount that was below", st, err)
 		}
@@ -87,7 +109,7 @@ func TestUnmountOnSharedMount(t *testing.T) {
 	if before.State.Shared == 0 || before.PeerGroup != before.State.Shared {
 		t.Fatalf("peer groups %d and %d, want one for both", before.State.Shared, before.PeerGroup)
 	}
-	must(t, Unmount(t.Context(), b.Node, b.pod, before.State.ID, nil))
+	b.unmount(t, before.State)
 	if binds := b.inspectPod(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].HiddenMounts != 0 {
 		t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
 	}
