@@ -116,15 +116,26 @@ func newClient(config *rest.Config, namespace string) (*client, error) {
 	// Root of a node writes any text into the MountFaults of that node, and a person pastes their lines into a root shell, or where kubectl is. So
 	// each carries lines of this program's catalogue alone.
 	composer := fault.NewComposer(fault.Known())
-	c.server = c.limited(changingFaults(server, func(f *v1.MountFault) {
+	c.server = c.intercepted(server, func(f *v1.MountFault) {
 		checkNames(f)
 		c.writeOwnLines(composer, f)
-	}))
+	})
 	return c, nil
 }
 
-// limited gives each request of a server a time limit, and errors that name the next step.
-func (c *client) limited(server ctrlclient.WithWatch) ctrlclient.WithWatch {
+// intercepted gives each request of a server a time limit, and errors that name the next step. It calls change with each MountFault of an
+// answer.
+func (c *client) intercepted(server ctrlclient.WithWatch, change func(*v1.MountFault)) ctrlclient.WithWatch {
+	changeFaults := func(o runtime.Object) {
+		switch o := o.(type) {
+		case *v1.MountFault:
+			change(o)
+		case *v1.MountFaultList:
+			for i := range o.Items {
+				change(&o.Items[i])
+			}
+		}
+	}
 	do := func(ctx context.Context, verb string, o runtime.Object, key ctrlclient.ObjectKey, request func(context.Context) error) error {
 		resource, err := resourceOf(server, o)
 		if err != nil {
@@ -132,7 +143,9 @@ func (c *client) limited(server ctrlclient.WithWatch) ctrlclient.WithWatch {
 		}
 		ctx, cancel := c.limit(ctx)
 		defer cancel()
-		return c.requestError(requestAction{verb, resource, key}, request(ctx))
+		err = request(ctx)
+		changeFaults(o)
+		return c.requestError(requestAction{verb, resource, key}, err)
 	}
 	return interceptor.NewClient(server, interceptor.Funcs{
 		Get: func(ctx context.Context, s ctrlclient.WithWatch, key ctrlclient.ObjectKey, o ctrlclient.Object, opts ...ctrlclient.GetOption) error {
@@ -153,7 +166,13 @@ func (c *client) limited(server ctrlclient.WithWatch) ctrlclient.WithWatch {
 				return nil, err
 			}
 			w, err := s.Watch(ctx, list, opts...) // a watch has no limit
-			return w, c.requestError(requestAction{"watch", resource, ctrlclient.ObjectKey{}}, err)
+			if err != nil {
+				return nil, c.requestError(requestAction{"watch", resource, ctrlclient.ObjectKey{}}, err)
+			}
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+				changeFaults(e.Object)
+				return e, true
+			}), nil
 		},
 	})
 }

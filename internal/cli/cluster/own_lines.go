@@ -4,55 +4,14 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
-
-// changingFaults has change called with each MountFault that is read from a server.
-func changingFaults(server ctrlclient.WithWatch, change func(*v1.MountFault)) ctrlclient.WithWatch {
-	changeObject := func(o runtime.Object) {
-		if f, ok := o.(*v1.MountFault); ok {
-			change(f)
-		}
-	}
-	return interceptor.NewClient(server, interceptor.Funcs{
-		Get: func(ctx context.Context, s ctrlclient.WithWatch, key ctrlclient.ObjectKey, o ctrlclient.Object, opts ...ctrlclient.GetOption) error {
-			err := s.Get(ctx, key, o, opts...)
-			changeObject(o)
-			return err
-		},
-		List: func(ctx context.Context, s ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) error {
-			err := s.List(ctx, list, opts...)
-			if faults, ok := list.(*v1.MountFaultList); ok {
-				for i := range faults.Items {
-					change(&faults.Items[i])
-				}
-			}
-			return err
-		},
-		Watch: func(ctx context.Context, s ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) (watch.Interface, error) {
-			w, err := s.Watch(ctx, list, opts...)
-			if err != nil {
-				return nil, err
-			}
-			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-				changeObject(e.Object)
-				return e, true
-			}), nil
-		},
-	})
-}
 
 // writeOwnLines composes the lines of a MountFault from the catalogue. One last line counts the lines that the catalogue does not have.
 func (c *client) writeOwnLines(composer *fault.Composer, f *v1.MountFault) {
