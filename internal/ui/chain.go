@@ -161,28 +161,28 @@ const (
 	linkBytes   = 260 // of one text of a link
 )
 
-// drawing is a chain that a template draws.
+// drawing is a chain or a graph that a template draws.
 type drawing struct {
 	Width, Height int
 	Boxes         []box
+	Edges         []edge // of a graph
 	// Words say the same to those who do not see it.
 	Words string
 }
 
-// box is a link with its coordinates. Its mark and its lines are below Y.
+// box is a link or a step with its coordinates. Its mark and its lines are below Y.
 type box struct {
-	Link
-
-	Heading          string
-	X, Y, Height     int
-	Right, Mark      int
-	Lines            []textLine
-	Arrow, ArrowFrom int
+	State               State
+	Heading             string // of a link
+	X, Y, Right, Height int
+	MarkX, Mark         int
+	Lines               []textLine
+	Arrow, ArrowFrom    int // to the next link
 }
 
 // textLine is a line of text.
 type textLine struct {
-	Y    int
+	X, Y int
 	Text string
 }
 
@@ -197,7 +197,7 @@ func (l Language) draw(chain []Link) drawing {
 		if words := stateWords[link.State]; words != "" {
 			heading += ": " + l.Word(words)
 		}
-		b := box{Link: link, Heading: heading, X: 1, Y: d.Height, Right: chainWidth - 2}
+		b := box{State: link.State, Heading: heading, X: 1, Y: d.Height, Right: chainWidth - 2, MarkX: 18}
 		b.Mark = b.Y + boxPadding + lineHeight/2
 		y := b.Y + boxPadding + lineHeight - 4
 		for i, text := range link.Texts {
@@ -205,7 +205,7 @@ func (l Language) draw(chain []Link) drawing {
 			link.Texts[i] = text
 			for _, part := range breakText(printable.ClipMiddle(text, linkBytes), chainColumn) {
 				y += lineHeight
-				b.Lines = append(b.Lines, textLine{y, part})
+				b.Lines = append(b.Lines, textLine{36, y, part})
 			}
 		}
 		b.Height = y + boxPadding - b.Y + 4

@@ -34,35 +34,15 @@ const (
 	stepColumn   = 22 // characters of a name in a line
 )
 
-// stepDrawing is a graph that a template draws.
-type stepDrawing struct {
-	Width, Height int
-	Boxes         []stepBox
-	Edges         []stepEdge
-	// Words say the same to those who do not see it.
-	Words string
-}
-
-type stepBox struct {
-	State               State
-	X, Y, Right, Height int
-	MarkX, Mark         int
-	Lines               []stepLine
-}
-
-type stepLine struct {
-	X, Y int
-	Text string
-}
-
-type stepEdge struct {
+// edge leads from a step to one that may follow.
+type edge struct {
 	X, Y, ToX, ToY int
 	Taken          bool
 }
 
 // drawSteps lays out a graph in rows: a step is below all that lead to it.
-func (l Language) drawSteps(steps []Step) stepDrawing {
-	row, used, place := map[int32]int{}, map[int]int{}, map[int32]stepBox{}
+func (l Language) drawSteps(steps []Step) drawing {
+	row, used, place := map[int32]int{}, map[int]int{}, map[int32]box{}
 	for range steps { // at most as many rows as steps, as the graph has no cycle
 		for _, s := range steps {
 			for _, to := range s.To {
@@ -70,13 +50,13 @@ func (l Language) drawSteps(steps []Step) stepDrawing {
 			}
 		}
 	}
-	var d stepDrawing
+	var d drawing
 	for _, s := range steps {
-		b := stepBox{State: s.State, X: 1 + used[row[s.ID]]*(stepWidth+stepDistance), Y: 1 + row[s.ID]*(stepHeight+stepDistance), Right: stepWidth, Height: stepHeight}
+		b := box{State: s.State, X: 1 + used[row[s.ID]]*(stepWidth+stepDistance), Y: 1 + row[s.ID]*(stepHeight+stepDistance), Right: stepWidth, Height: stepHeight}
 		used[row[s.ID]]++
 		b.MarkX, b.Mark = b.X+18, b.Y+stepHeight/2
 		name := printable.ClipMiddle(printable.Quoted(s.Name), stepColumn)
-		b.Lines = []stepLine{{b.X + 36, b.Y + 22, name}, {b.X + 36, b.Y + 40, l.Word(s.Result)}}
+		b.Lines = []textLine{{b.X + 36, b.Y + 22, name}, {b.X + 36, b.Y + 40, l.Word(s.Result)}}
 		place[s.ID] = b
 		d.Boxes = append(d.Boxes, b)
 		d.Width, d.Height = max(d.Width, b.X+b.Right+1), max(d.Height, b.Y+b.Height+1)
@@ -85,15 +65,15 @@ func (l Language) drawSteps(steps []Step) stepDrawing {
 	for _, s := range steps {
 		for _, to := range s.To {
 			from, next := place[s.ID], place[to]
-			d.Edges = append(d.Edges, stepEdge{from.X + stepWidth/2, from.Y + stepHeight, next.X + stepWidth/2, next.Y, slices.Contains(s.Taken, to)})
+			d.Edges = append(d.Edges, edge{from.X + stepWidth/2, from.Y + stepHeight, next.X + stepWidth/2, next.Y, slices.Contains(s.Taken, to)})
 		}
 	}
-	slices.SortStableFunc(d.Edges, func(a, b stepEdge) int { return cmp.Compare(taken(a), taken(b)) }) // the path lies above
+	slices.SortStableFunc(d.Edges, func(a, b edge) int { return cmp.Compare(taken(a), taken(b)) }) // the path lies above
 	d.Words = strings.TrimSuffix(d.Words, "; ")
 	return d
 }
 
-func taken(e stepEdge) int {
+func taken(e edge) int {
 	if e.Taken {
 		return 1
 	}
