@@ -116,6 +116,15 @@ type Folded struct {
 	Lines   []string
 }
 
+// First are the first members of a list, at most that many, and a note of how many more there are, which ends in rest. There is no note if
+// none is left out.
+func First[T any](list []T, most int, rest string) (shown []T, note []string) {
+	if more := len(list) - most; more > 0 {
+		return list[:most], []string{fmt.Sprintf("and %d more%s", more, rest)}
+	}
+	return list, nil
+}
+
 // Asset returns the style sheet or the script of pages that are served, by its name.
 func Asset(name string) ([]byte, error) { return files.ReadFile(name) }
 

@@ -135,6 +135,21 @@ func (o *faultsOptions) isChosen(f *v1.MountFault) bool {
 	return (len(o.codes) == 0 || slices.Contains(o.codes, f.Status.Code)) && (o.node == "" || f.Status.Node == o.node)
 }
 
+// listFaults are the faults that are wanted, the worst first.
+func (c *client) listFaults(ctx context.Context, wanted func(*v1.MountFault) bool, options ...ctrlclient.ListOption) (found []*v1.MountFault, err error) {
+	var list v1.MountFaultList
+	if err := c.server.List(ctx, &list, options...); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if wanted(&list.Items[i]) {
+			found = append(found, &list.Items[i])
+		}
+	}
+	slices.SortFunc(found, compareFaults)
+	return found, nil
+}
+
 // compareFaults puts the faults with the worst impact first, and of those the oldest.
 func compareFaults(a, b *v1.MountFault) int {
 	rank := func(f *v1.MountFault) int { return slices.Index(fault.Impacts(), fault.Impact(f.Status.Impact)) }

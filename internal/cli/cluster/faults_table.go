@@ -39,10 +39,7 @@ type faultsView struct {
 type faultRow struct{ faults []*v1.MountFault }
 
 func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
-	where := "all namespaces"
-	if namespace != "" {
-		where = "namespace " + namespace
-	}
+	where := placeText(namespace)
 	if len(list) == 0 {
 		// No known fault is no good news if a node is not watched.
 		mark, colour, note := "✓", terminal.Green, "No fault is known in "+where+"."
@@ -143,8 +140,8 @@ func (v faultsView) tableText(groups []faultRow) string {
 		}
 		impact := fault.Impact(first.Impact)
 		table.Rows = append(table.Rows, render.Row{Colour: verb.Colours[impact], Below: reason, Cells: []string{
-			first.Code, verb.Hurts[impact], healText(r.faults[0]), r.subjectText(), r.commonText(volume, "volumes"),
-			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
+			first.Code, verb.Hurts[impact], healText(r.faults[0]), r.subjectText(), verb.Common(r.faults, volume, "volumes"),
+			verb.Common(r.faults, func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
 		}})
 	}
 	if v.brief { // the names are to fit
@@ -208,18 +205,6 @@ func workloadName(f *v1.MountFault) string {
 		return w.Kind + "/" + w.Name
 	}
 	return f.Status.Target
-}
-
-// commonText is the text that all faults of the row share, or the number of their texts.
-func (r faultRow) commonText(say func(*v1.MountFault) string, many string) string {
-	switch all := verb.Distinct(r.faults, say); len(all) {
-	case 0:
-		return ""
-	case 1:
-		return printable.Quoted(all[0])
-	default:
-		return fmt.Sprintf("%d %s", len(all), many)
-	}
 }
 
 // nextHints are the next commands: about the worst row, and the repair of the first row that can be repaired safely.

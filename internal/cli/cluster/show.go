@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -129,16 +128,11 @@ func (s *subject) find(ctx context.Context, kind, name string) error {
 
 // readPod reads the faults of a pod, and its last Diagnosis in its own namespace and in that of kubediag, as far as the user may.
 func (s *subject) readPod(ctx context.Context, name string) error {
-	var found v1.MountFaultList
-	if err := s.api.server.List(ctx, &found, ctrlclient.InNamespace(s.api.namespace)); err != nil {
+	var err error
+	s.faults, err = s.api.listFaults(ctx, func(f *v1.MountFault) bool { return f.Status.Pod != nil && f.Status.Pod.Name == name }, ctrlclient.InNamespace(s.api.namespace))
+	if err != nil {
 		return err
 	}
-	for i := range found.Items {
-		if p := found.Items[i].Status.Pod; p != nil && p.Name == name {
-			s.faults = append(s.faults, &found.Items[i])
-		}
-	}
-	slices.SortFunc(s.faults, compareFaults)
 	for _, place := range []string{s.api.namespace, s.home} {
 		var list v1.DiagnosisList
 		if err := s.api.server.List(ctx, &list, ctrlclient.InNamespace(place)); err != nil && (place != s.home || !errors.Is(err, verb.ErrRefused)) {

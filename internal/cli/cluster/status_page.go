@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"strconv"
 	"strings"
@@ -40,7 +39,10 @@ func (v statusView) page(language ui.Language, served bool) ui.Page {
 		p.Sections = append(p.Sections, v.causesSection(language, served))
 	}
 	var waiting ui.Section
-	for _, w := range v.report.Waiting[:min(len(v.report.Waiting), maxPageRows)] {
+	objects := ": " + v.api.commandLine("get", "-A")
+	plans, more := ui.First(v.report.Waiting, maxPageRows, objects)
+	waiting.Text = more
+	for _, w := range plans {
 		if served {
 			waiting.Table.Columns = []string{"Diagnosis"}
 			waiting.Table.Rows = append(waiting.Table.Rows, ui.Row{
@@ -50,10 +52,10 @@ func (v statusView) page(language ui.Language, served bool) ui.Page {
 		}
 		waiting.Commands = append(waiting.Commands, fault.Command{Purpose: v.waitingText(w), Line: w.Command})
 	}
-	waiting.Text = v.morePage(len(v.report.Waiting), "get", "-A")
 	add(v.waitingPart(), waiting)
-	policies := ui.Section{Table: ui.Table{Columns: []string{"POLICY", "MODE", "NOW"}}, Text: v.morePage(len(v.report.Policies), "get", "-A")}
-	for _, one := range v.report.Policies[:min(len(v.report.Policies), maxPageRows)] {
+	held, more := ui.First(v.report.Policies, maxPageRows, objects)
+	policies := ui.Section{Table: ui.Table{Columns: []string{"POLICY", "MODE", "NOW"}}, Text: more}
+	for _, one := range held {
 		row := ui.Row{Cells: []string{one.Name, string(one.Mode), policyTexts[one.Mode]}}
 		if len(one.Holds) > 0 {
 			row.State, row.Cells[2] = ui.Warn, strings.Join(one.Holds, "; ")
@@ -61,8 +63,9 @@ func (v statusView) page(language ui.Language, served bool) ui.Page {
 		policies.Table.Rows = append(policies.Table.Rows, row)
 	}
 	add(v.policiesPart(), policies)
-	repairs := ui.Section{Table: ui.Table{Columns: []string{"FAULT", "REPAIRED", "FAILED", "LAST", "BY", "WORKLOAD"}}, Text: v.morePage(len(v.report.Repairs), "get", "-A")}
-	for _, one := range v.report.Repairs[:min(len(v.report.Repairs), maxPageRows)] {
+	done, more := ui.First(v.report.Repairs, maxPageRows, objects)
+	repairs := ui.Section{Table: ui.Table{Columns: []string{"FAULT", "REPAIRED", "FAILED", "LAST", "BY", "WORKLOAD"}}, Text: more}
+	for _, one := range done {
 		row := ui.Row{Cells: []string{
 			one.Code, strconv.Itoa(one.Repaired), strconv.Itoa(one.Failed), formatAge(metav1.NewTime(one.Last), v.now), one.Origin, one.Subject,
 		}}
@@ -75,27 +78,19 @@ func (v statusView) page(language ui.Language, served bool) ui.Page {
 	return p
 }
 
-// morePage says how many rows are left out, and how to see them.
-func (v statusView) morePage(rows int, args ...string) []string {
-	if rows <= maxPageRows {
-		return nil
-	}
-	return []string{fmt.Sprintf("and %d more: %s", rows-maxPageRows, v.api.commandLine(args...))}
-}
-
 // causesSection has a row for each cause.
 func (v statusView) causesSection(language ui.Language, served bool) ui.Section {
-	rows := v.report.rows
+	rows, more := ui.First(v.report.rows, maxPageRows, ": "+v.api.commandLine("faults", "-A"))
 	s := ui.Section{
-		Heading: language.Word("Faults"), Text: v.morePage(len(rows), "faults", "-A"),
+		Heading: language.Word("Faults"), Text: more,
 		Table: ui.Table{Columns: []string{"FAULT", "HURTS", "HEAL", "FAULTS", "POD OR DEVICE", "CAUSE", "NODE", "SINCE"}},
 	}
-	for i, r := range rows[:min(len(rows), maxPageRows)] {
+	for i, r := range rows {
 		first, cause := r.faults[0].Status, v.report.Causes[i]
 		impact := fault.Impact(first.Impact)
 		s.Table.Rows = append(s.Table.Rows, ui.Row{State: ui.StateOf(verb.Colours[impact]), Below: first.Summary, Cells: []string{
 			first.Code, language.Word(verb.Hurts[impact]), language.Word(healText(r.faults[0])), strconv.Itoa(cause.Faults), r.subjectText(),
-			cmp.Or(cause.Driver, cause.Volume), r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"),
+			cmp.Or(cause.Driver, cause.Volume), verb.Common(r.faults, func(f *v1.MountFault) string { return f.Status.Node }, "nodes"),
 			formatAge(metav1.NewTime(cause.Since), v.now),
 		}})
 		if served {

@@ -58,10 +58,7 @@ func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
 			}
 		}
 	}
-	if more := len(line.Table.Rows) - maxPageRows; more > 0 {
-		line.Table.Rows = line.Table.Rows[:maxPageRows]
-		line.Text = []string{fmt.Sprintf("and %d more: %s", more, s.api.commandLine("report", d.Name, "-n", d.Namespace))}
-	}
+	line.Table.Rows, line.Text = ui.First(line.Table.Rows, maxPageRows, ": "+s.api.commandLine("report", d.Name, "-n", d.Namespace))
 	p.Sections = append(p.Sections, line)
 	return p, nil
 }
@@ -109,7 +106,8 @@ func (s *pageServer) approvePage(r *http.Request) (ui.Page, error) {
 	if n := len(waiting); n > 0 {
 		p.State, p.Verdict = ui.Warn, fmt.Sprintf("Plans that wait for approval: %d.", n)
 	}
-	for _, d := range waiting[:min(len(waiting), maxRows)] {
+	waiting, p.Notes = ui.First(waiting, maxRows, ", after these: "+s.api.commandLine("get", "-A"))
+	for _, d := range waiting {
 		section := s.planSection(d)
 		section.Heading = d.Namespace + "/" + d.Name
 		section.Facts = []ui.Fact{
@@ -117,9 +115,6 @@ func (s *pageServer) approvePage(r *http.Request) (ui.Page, error) {
 			{Name: "Diagnosis", Value: section.Heading, Link: path.Join("/diagnosis", d.Namespace, d.Name)},
 		}
 		p.Sections = append(p.Sections, section)
-	}
-	if more := len(waiting) - maxRows; more > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("and %d more, after these: %s", more, s.api.commandLine("get", "-A")))
 	}
 	return p, nil
 }

@@ -56,9 +56,8 @@ func (s *pageServer) nodesPage(r *http.Request) (ui.Page, error) {
 	} else if err != nil || len(unwatched) > 0 {
 		p.State, p.Verdict = ui.Warn, fmt.Sprintf("No fault is known, but of %s, %d are not watched in full.", verb.Count(len(tiles), "node"), len(unwatched))
 	}
-	if more := len(tiles) - maxTiles; more > 0 {
-		p.Notes, tiles = append(p.Notes, fmt.Sprintf("and %d more nodes, none of them worse than these", more)), tiles[:maxTiles]
-	}
+	tiles, more := ui.First(tiles, maxTiles, " nodes, none of them worse than these")
+	p.Notes = append(p.Notes, more...)
 	p.Sections = []ui.Section{{Heading: s.options.status.language.Word("Nodes"), Tiles: tiles}}
 	return p, nil
 }
@@ -83,22 +82,12 @@ func nodeTile(name string, found []*v1.MountFault, unwatched map[string]string, 
 }
 
 // readFaults reads the faults of a node, or all of them, the worst first.
-func (s *pageServer) readFaults(ctx context.Context, node string) (found []*v1.MountFault, err error) {
+func (s *pageServer) readFaults(ctx context.Context, node string) ([]*v1.MountFault, error) {
 	options := []ctrlclient.ListOption{ctrlclient.InNamespace(s.namespace)}
 	if node != "" {
 		options = append(options, ctrlclient.MatchingLabels{v1.LabelNode: v1.NodeLabelValue(node)})
 	}
-	var list v1.MountFaultList
-	if err := s.api.server.List(ctx, &list, options...); err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		if f := &list.Items[i]; node == "" || f.Status.Node == node {
-			found = append(found, f)
-		}
-	}
-	slices.SortFunc(found, compareFaults)
-	return found, nil
+	return s.api.listFaults(ctx, func(f *v1.MountFault) bool { return node == "" || f.Status.Node == node }, options...)
 }
 
 // nodePage is a node with the volumes of its pods, right and wrong.
@@ -119,12 +108,7 @@ func (s *pageServer) nodePage(r *http.Request) (ui.Page, error) {
 	case len(problems) > 0:
 		p.State, p.Verdict = ui.Warn, "No fault is known of node "+node+", but that counts only for what was looked at."
 	}
-	for i, f := range found[:min(len(found), maxRows)] {
-		p.Sections = append(p.Sections, s.faultSection(i+1, f))
-	}
-	if more := len(found) - maxRows; more > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("and %d more: %s", more, s.api.commandLine("faults", "-A", "--node="+node, "-o", "wide")))
-	}
+	s.addFaults(&p, found, "-A", "--node="+node)
 	links := ui.Section{Heading: language.Word("Links"), Table: ui.Table{Columns: []string{"POD", "VOLUME", "SOURCE", "CONTAINERS", "STATE"}}}
 	var pods corev1.PodList
 	switch err := s.api.server.List(r.Context(), &pods, ctrlclient.InNamespace(s.namespace), ctrlclient.MatchingFields{"spec.nodeName": node}); {
@@ -139,9 +123,8 @@ func (s *pageServer) nodePage(r *http.Request) (ui.Page, error) {
 		}
 		links.Table.Rows = linkRows(pods.Items, found, right)
 		links.Text = []string{fmt.Sprintf("%s of pods, with the mounts that their containers ask for", verb.Count(len(links.Table.Rows), "volume"))}
-		if more := len(links.Table.Rows) - maxPageRows; more > 0 {
-			links.Text, links.Table.Rows = append(links.Text, fmt.Sprintf("and %d more, none of them with a fault that is known", more)), links.Table.Rows[:maxPageRows]
-		}
+		rows, more := ui.First(links.Table.Rows, maxPageRows, ", none of them with a fault that is known")
+		links.Table.Rows, links.Text = rows, append(links.Text, more...)
 	}
 	p.Sections = append(p.Sections, links)
 	return p, nil

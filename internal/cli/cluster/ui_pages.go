@@ -58,17 +58,13 @@ func (s *pageServer) faultPage(r *http.Request) (ui.Page, error) {
 // podPage has all faults of a pod.
 func (s *pageServer) podPage(r *http.Request) (ui.Page, error) {
 	key := keyOfPage(r)
-	var list v1.MountFaultList
-	if err := s.api.server.List(r.Context(), &list, ctrlclient.InNamespace(key.Namespace)); err != nil {
+	found, err := s.api.listFaults(r.Context(), func(f *v1.MountFault) bool {
+		p := f.Status.Pod
+		return p != nil && p.Name == key.Name && p.Namespace == key.Namespace
+	}, ctrlclient.InNamespace(key.Namespace))
+	if err != nil {
 		return ui.Page{}, err
 	}
-	var found []*v1.MountFault
-	for i := range list.Items {
-		if p := list.Items[i].Status.Pod; p != nil && p.Name == key.Name && p.Namespace == key.Namespace {
-			found = append(found, &list.Items[i])
-		}
-	}
-	slices.SortFunc(found, compareFaults)
 	p := s.faultsPage(key.String(), found)
 	if len(found) == 0 {
 		p.Sections = []ui.Section{{Heading: s.options.status.language.Word("Next"), Forms: s.planForms(key.Namespace, key.Name), Commands: []fault.Command{
@@ -83,14 +79,18 @@ func (s *pageServer) faultsPage(subject string, found []*v1.MountFault) ui.Page 
 	p := ui.Page{Title: "kubediag: " + subject, Made: time.Now(), State: ui.Good, Verdict: "No fault is known of " + subject + "."}
 	if len(found) > 0 {
 		p.State, p.Verdict = ui.Bad, verdictText(found, subject)
-	}
-	for i, f := range found[:min(len(found), maxRows)] {
-		p.Sections = append(p.Sections, s.faultSection(i+1, f))
-	}
-	if more := len(found) - maxRows; more > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("and %d more: %s", more, s.api.commandLine("faults", "-n", found[0].Namespace, "-o", "wide")))
+		s.addFaults(&p, found, "-n", found[0].Namespace)
 	}
 	return p
+}
+
+// addFaults adds a section for each fault, and if there are too many how to list the others.
+func (s *pageServer) addFaults(p *ui.Page, found []*v1.MountFault, flags ...string) {
+	shown, more := ui.First(found, maxRows, ": "+s.api.commandLine(append(append([]string{"faults"}, flags...), "-o", "wide")...))
+	for i, f := range shown {
+		p.Sections = append(p.Sections, s.faultSection(i+1, f))
+	}
+	p.Notes = append(p.Notes, more...)
 }
 
 // planForms is the button that has a plan made for a pod.

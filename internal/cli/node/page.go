@@ -128,12 +128,11 @@ func (s scanPages) placeSection(place faultPlace, unsure string) ui.Section {
 	}
 	if others := place.faults[1:]; len(others) > 0 {
 		same := ui.Folded{Heading: s.language.Word("The same fault") + fmt.Sprintf(": +%d", len(others))}
-		for _, f := range others[:min(len(others), maxShown)] {
+		shown, more := ui.First(others, maxShown, ": "+s.view.program.commandLine(fmt.Sprintf("kubediag show%s -v %d", s.view.flags, place.number)))
+		for _, f := range shown {
 			same.Lines = append(same.Lines, f.otherText())
 		}
-		if more := len(others) - maxShown; more > 0 {
-			same.Lines = append(same.Lines, fmt.Sprintf("and %d more: %s", more, s.view.program.commandLine(fmt.Sprintf("kubediag show%s -v %d", s.view.flags, place.number))))
-		}
+		same.Lines = append(same.Lines, more...)
 		section.Folded = append(section.Folded, same)
 	}
 	return section

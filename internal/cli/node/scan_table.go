@@ -49,19 +49,7 @@ func (p faultPlace) subjectText() string {
 
 // volumeText is the volume, or how many there are.
 func (p faultPlace) volumeText() string {
-	return p.commonText(func(f *scanFault) string { return f.Volume }, "volumes")
-}
-
-// commonText is the text that all faults of the row share, or the number of their texts.
-func (p faultPlace) commonText(say func(*scanFault) string, many string) string {
-	switch all := verb.Distinct(p.faults, say); len(all) {
-	case 0:
-		return ""
-	case 1:
-		return printable.Quoted(all[0])
-	default:
-		return fmt.Sprintf("%d %s", len(all), many)
-	}
+	return verb.Common(p.faults, func(f *scanFault) string { return f.Volume }, "volumes")
 }
 
 // reasonText is one sentence: the containers, the volume if it has no column, and the fault.
@@ -85,7 +73,7 @@ func (p faultPlace) reasonText(volume bool) string {
 		}
 		text += at
 	}
-	if other := p.commonText(func(f *scanFault) string { // the other name of the volume
+	if other := verb.Common(p.faults, func(f *scanFault) string { // the other name of the volume
 		if name := f.Details.PersistentVolume; name != "" && name != f.Volume {
 			return "PersistentVolume " + name
 		}

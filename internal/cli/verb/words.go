@@ -9,6 +9,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // Hurts and Heals are the words of tables of faults, Colours the colours of their rows.
@@ -54,6 +55,18 @@ func Distinct[T any](list []T, say func(T) string) (all []string) {
 		}
 	}
 	return all
+}
+
+// Common is the text about all members of a list, or the number of their texts if there are several.
+func Common[T any](list []T, say func(T) string, many string) string {
+	switch all := Distinct(list, say); len(all) {
+	case 0:
+		return ""
+	case 1:
+		return printable.Quoted(all[0])
+	default:
+		return fmt.Sprintf("%d %s", len(all), many)
+	}
 }
 
 // Group puts the members of a list together that have one key, in the order of the first of each.
