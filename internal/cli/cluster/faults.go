@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -102,7 +101,8 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 		if problems, err = o.followFaults(cmd, watcher, check, problems); err != nil && cmd.Context().Err() == nil {
 			return err
 		}
-		list = o.chosenFaults(slices.Collect(maps.Values(watcher.knownByUID)))
+		items, _ = watcher.known()
+		list = o.chosenFaults(items)
 	}
 	if len(list) > 0 {
 		return verb.ErrFaults

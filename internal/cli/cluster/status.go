@@ -138,7 +138,7 @@ func (o *statusOptions) runStatus(cmd *cobra.Command) error {
 	ticker := time.NewTicker(redrawInterval)
 	defer ticker.Stop()
 	for drawn := (*statusReport)(nil); ; {
-		r, err := o.readStatus(cmd.Context(), listSource{apiClient}, namespace, time.Now())
+		r, err := o.readStatus(cmd.Context(), statusSource{api: apiClient}, namespace, time.Now())
 		switch {
 		case drawn != nil && cmd.Context().Err() != nil:
 			return drawn.finalError()
@@ -195,18 +195,18 @@ func (r *statusReport) finalError() error {
 	return nil
 }
 
-// readStatus asks a source, and the API server for the rest. A right that is missing is no error: the report names it.
+// readStatus has the faults and the Diagnoses of a source, and asks the API server for the rest. A right that is missing is no error: the report names it.
 func (o *statusOptions) readStatus(ctx context.Context, from statusSource, namespace string, now time.Time) (*statusReport, error) {
 	r := &statusReport{
 		SchemaVersion: 1, Time: now, Namespace: namespace, Causes: []statusCause{}, Unwatched: []string{}, Waiting: []statusWaiting{}, Policies: []statusPolicy{},
 		Repairs: []statusRepair{}, Unknown: map[string]string{},
 	}
-	c := from.api()
+	c := from.api
 	var policies v1.RecoveryPolicyList
 	if err := r.noteRight(c, "", &policies, c.server.List(ctx, &policies), "policies"); err != nil {
 		return nil, err
 	}
-	found, err := from.listFaults(ctx, namespace)
+	found, err := listForPage[*v1.MountFault](ctx, from, &v1.MountFaultList{}, namespace)
 	if err := r.noteRight(c, namespace, &v1.MountFaultList{}, err, "causes"); err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (o *statusOptions) readStatus(ctx context.Context, from statusSource, names
 	}
 	var diagnoses []*v1.Diagnosis
 	for _, place := range places {
-		list, err := from.listDiagnoses(ctx, place)
+		list, err := listForPage[*v1.Diagnosis](ctx, from, &v1.DiagnosisList{}, place)
 		if err := r.noteRight(c, place, &v1.DiagnosisList{}, err, "waiting", "repairs"); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,8 @@ package cluster
 
 import (
 	"context"
+	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,28 +17,77 @@ import (
 )
 
 // statusSource has the objects of a report. They are not changed.
-type statusSource interface {
-	api() *client
-	listFaults(ctx context.Context, namespace string) ([]*v1.MountFault, error)
-	listDiagnoses(ctx context.Context, namespace string) ([]*v1.Diagnosis, error)
+type statusSource struct {
+	api *client
+	// followed are the lists that need not be asked for, by listName.
+	followed map[string]*followedList
 }
 
-// listSource asks the API server for the objects.
-type listSource struct{ asked *client }
-
-func (s listSource) api() *client { return s.asked }
-
-func (s listSource) listFaults(ctx context.Context, namespace string) ([]*v1.MountFault, error) {
-	return listForPage[*v1.MountFault](ctx, s.asked, &v1.MountFaultList{}, namespace)
+// listName names the objects of a kind of list in a namespace.
+func listName(list ctrlclient.ObjectList, namespace string) string {
+	return fmt.Sprintf("%T in %s", list, namespace)
 }
 
-func (s listSource) listDiagnoses(ctx context.Context, namespace string) ([]*v1.Diagnosis, error) {
-	return listForPage[*v1.Diagnosis](ctx, s.asked, &v1.DiagnosisList{}, namespace)
+// followedList has the objects of one kind in one namespace as a watch reports them, reduced to the fields of a report. An object in it never
+// changes: a new one takes its place.
+type followedList struct {
+	objectWatcher
+
+	ready chan struct{} // is closed by the first answer of the API server, or by its absence
 }
 
-// listForPage asks the API server for the objects of a list, reduced for a page.
-func listForPage[T runtime.Object](ctx context.Context, c *client, list ctrlclient.ObjectList, namespace string) (all []T, err error) {
-	if err := c.server.List(ctx, list, ctrlclient.InNamespace(namespace)); err != nil {
+// followList fills the list until ctx ends, or until the API server says that the user may not watch. It calls changed after each change.
+func (l *followedList) followList(ctx context.Context, changed func()) {
+	answer := sync.OnceFunc(func() { close(l.ready) })
+	l.listed = func() {
+		answer()
+		changed()
+	}
+	l.connectionLost = func(error) { l.listed() }       // a report asks, and has the error
+	_ = l.followChanges(ctx, func(objectChange) error { // a report has the error of a right
+		changed()
+		return nil
+	})
+	l.know(nil, false)
+	l.listed()
+}
+
+// followState follows the faults and the Diagnoses of a namespace, and the records of repairs in kubediag's own, until ctx ends.
+func followState(ctx context.Context, c *client, namespace, home string, changed func()) statusSource {
+	s := statusSource{c, map[string]*followedList{}}
+	follow := func(place string, newList func() ctrlclient.ObjectList) {
+		l := &followedList{ready: make(chan struct{}), objectWatcher: objectWatcher{
+			server: c.server, newList: newList, options: []ctrlclient.ListOption{ctrlclient.InNamespace(place)}, reduce: reduceForPage,
+		}}
+		l.know(nil, false)
+		s.followed[listName(newList(), place)] = l
+		go l.followList(ctx, changed)
+	}
+	diagnoses := func() ctrlclient.ObjectList { return &v1.DiagnosisList{} }
+	follow(namespace, func() ctrlclient.ObjectList { return &v1.MountFaultList{} })
+	follow(namespace, diagnoses)
+	if namespace != "" && namespace != home {
+		follow(home, diagnoses)
+	}
+	return s
+}
+
+// listForPage are the objects of a list in a namespace, reduced for a page: those that are followed, after the first answer of the API server,
+// or those that the API server lists if they are not followed or not all known.
+func listForPage[T runtime.Object](ctx context.Context, s statusSource, list ctrlclient.ObjectList, namespace string) (all []T, err error) {
+	if l := s.followed[listName(list, namespace)]; l != nil {
+		select {
+		case <-ctx.Done():
+		case <-l.ready:
+		}
+		if known, complete := l.known(); complete {
+			for _, o := range known {
+				all = append(all, o.(T))
+			}
+			return all, nil
+		}
+	}
+	if err := s.api.server.List(ctx, list, ctrlclient.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
 	err = meta.EachListItem(list, func(o runtime.Object) error {

@@ -126,7 +126,7 @@ func pageServerOf(t *testing.T, handler http.Handler) *pageServer {
 		t.Fatal(err)
 	}
 	return &pageServer{
-		options: &uiOptions{status: statusOptions{home: defaultHome, language: ui.English}}, api: c, state: listSource{c}, form: "form-token", changed: make(chan struct{}), shared: map[string]*sharedPage{},
+		options: &uiOptions{status: statusOptions{home: defaultHome, language: ui.English}}, api: c, state: statusSource{api: c}, form: "form-token", changed: make(chan struct{}), shared: map[string]*sharedPage{},
 	}
 }
 

@@ -6,6 +6,9 @@ package cluster
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,10 +48,30 @@ type objectWatcher struct {
 	// listed is called after each list, when all changes since the last one have been handed on. It may be nil.
 	listed func()
 
-	knownByUID map[types.UID]runtime.Object
-	see        func(objectChange) error
-	end        context.CancelCauseFunc // ends the watch
-	silent     bool                    // connectionLost was called, and there was no answer since
+	see    func(objectChange) error
+	end    context.CancelCauseFunc // ends the watch
+	silent bool                    // connectionLost was called, and there was no answer since
+
+	mu       sync.Mutex
+	byUID    map[types.UID]runtime.Object
+	complete bool // byUID has all objects
+}
+
+// known are the objects as the watch has last seen them, and whether these are all.
+func (w *objectWatcher) known() (all []runtime.Object, complete bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.byUID)), w.complete
+}
+
+// know takes the objects of a list as those that are known.
+func (w *objectWatcher) know(items []runtime.Object, complete bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.byUID, w.complete = map[types.UID]runtime.Object{}, complete
+	for _, item := range items {
+		w.byUID[metadata(item).GetUID()] = item
+	}
 }
 
 // listFirst lists the objects as they are.
@@ -58,14 +81,11 @@ func (w *objectWatcher) listFirst(ctx context.Context) ([]runtime.Object, error)
 		return nil, err
 	}
 	items, err := meta.ExtractList(list)
-	w.knownByUID = map[types.UID]runtime.Object{}
-	for _, item := range items {
-		w.knownByUID[metadata(item).GetUID()] = item
-	}
+	w.know(items, err == nil)
 	return items, err
 }
 
-// followChanges hands on the changes after listFirst, until see returns an error or ctx ends.
+// followChanges hands on the changes after listFirst, or all objects and then the changes, until see returns an error or ctx ends.
 func (w *objectWatcher) followChanges(ctx context.Context, see func(objectChange) error) error {
 	ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
@@ -143,24 +163,24 @@ func (w *objectWatcher) take(kind watch.EventType, o any) error {
 	if w.reduce != nil {
 		w.reduce(object)
 	}
+	w.mu.Lock()
 	if uid := metadata(object).GetUID(); kind == watch.Deleted {
-		delete(w.knownByUID, uid)
+		delete(w.byUID, uid)
 	} else {
-		w.knownByUID[uid] = object
+		w.byUID[uid] = object
 	}
+	w.mu.Unlock()
 	return w.see(objectChange{kind, object})
 }
 
 // Replace takes a list, and hands on the changes since the last one.
 func (w *objectWatcher) Replace(list []any, _ string) error {
-	before := w.knownByUID
-	w.knownByUID = map[types.UID]runtime.Object{}
+	gone := maps.Clone(w.byUID)
 	for _, o := range list {
 		m, kind := metadata(o), watch.Added
-		old, was := before[m.GetUID()]
-		delete(before, m.GetUID())
+		old, was := gone[m.GetUID()]
+		delete(gone, m.GetUID())
 		if was && metadata(old).GetResourceVersion() == m.GetResourceVersion() {
-			w.knownByUID[m.GetUID()] = old
 			continue
 		}
 		if was {
@@ -170,11 +190,14 @@ func (w *objectWatcher) Replace(list []any, _ string) error {
 			return err
 		}
 	}
-	for _, gone := range before {
-		if err := w.take(watch.Deleted, gone); err != nil {
+	for _, o := range gone {
+		if err := w.take(watch.Deleted, o); err != nil {
 			return err
 		}
 	}
+	w.mu.Lock()
+	w.complete = true
+	w.mu.Unlock()
 	if w.listed != nil {
 		w.listed()
 	}

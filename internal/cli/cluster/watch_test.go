@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,12 +207,42 @@ func TestWatcher(t *testing.T) {
 				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("changes (-want +got):\n%s", diff)
 				}
-				if tc.err == nil && len(w.knownByUID) != countFaults(t, s) {
-					t.Errorf("%d faults are known, want %d", len(w.knownByUID), countFaults(t, s))
+				if all, complete := w.known(); tc.err == nil && (len(all) != countFaults(t, s) || !complete) {
+					t.Errorf("%d faults are known, want %d", len(all), countFaults(t, s))
 				}
 			})
 		})
 	}
+}
+
+// TestFollowedState: a report has the objects as they are followed, and asks the API server for them after the end.
+func TestFollowedState(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newFollowedServer(t)
+		s.put(t, "a", "1", "old")
+		ctx, cancel := context.WithCancel(t.Context())
+		var changes atomic.Int32
+		state := followState(ctx, &client{server: s}, "shop", defaultHome, func() { changes.Add(1) })
+		check := func(want int, wantErr error) {
+			t.Helper()
+			all, err := listForPage[*v1.MountFault](t.Context(), state, &v1.MountFaultList{}, "shop")
+			if len(all) != want || !errors.Is(err, wantErr) {
+				t.Errorf("%d faults, %v; want %d, %v", len(all), err, want, wantErr)
+			}
+		}
+		check(1, nil)
+		before := changes.Load()
+		s.put(t, "b", "2", "new")
+		s.answer(errDone)
+		check(2, nil)
+		if changes.Load() == before {
+			t.Error("a change was not reported")
+		}
+		cancel()
+		synctest.Wait()
+		check(0, errDone)
+	})
 }
 
 func countFaults(t *testing.T, s *followedServer) int {
