@@ -12,10 +12,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -145,34 +145,26 @@ type nodeAnswer struct {
 
 // askNodes asks all nodes of a question, some at a time. A missing right ends it.
 func (a *impactAsker) askNodes(ctx context.Context, q *impactQuestion) (*impactReport, error) {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
 	asked := q.nodes[:min(len(q.nodes), maxImpactNodes)]
-	answers, next := make([]nodeAnswer, len(asked)), make(chan int)
-	var workers sync.WaitGroup
-	for range min(nodesAtOnce, len(asked)) {
-		workers.Go(func() {
-			for i := range next {
-				if answers[i] = a.askNode(ctx, asked[i]); errors.Is(answers[i].err, verb.ErrRefused) {
-					end()
-				}
+	answers := make([]nodeAnswer, len(asked))
+	workers, ctx := errgroup.WithContext(ctx)
+	workers.SetLimit(nodesAtOnce)
+	for i, node := range asked {
+		workers.Go(func() error {
+			if answers[i].err = ctx.Err(); answers[i].err == nil {
+				answers[i] = a.askNode(ctx, node)
 			}
+			if err := answers[i].err; errors.Is(err, verb.ErrRefused) {
+				return err
+			}
+			return nil
 		})
 	}
-	for i := range asked {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			answers[i].err = ctx.Err()
-		}
+	if err := workers.Wait(); err != nil {
+		return nil, err
 	}
-	close(next)
-	workers.Wait()
 	r := &impactReport{SchemaVersion: 1, Target: q.target, Nodes: []string{}, Volumes: []impactVolume{}, Unknown: []impactGap{}}
 	for i, answer := range answers {
-		if errors.Is(answer.err, verb.ErrRefused) {
-			return nil, answer.err
-		}
 		r.add(q, asked[i], answer)
 	}
 	if err := a.cmd.Context().Err(); err != nil {
