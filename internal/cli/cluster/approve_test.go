@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -64,7 +63,7 @@ func TestApprove(t *testing.T) {
 				tc.change(diagnosis)
 			}
 			var got *v1.RecoveryApproval
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := serverOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				if r.Method != http.MethodPost {
 					_ = json.NewEncoder(w).Encode(diagnosis)
@@ -81,9 +80,8 @@ func TestApprove(t *testing.T) {
 				got.Name = got.GenerateName + "1"
 				_ = json.NewEncoder(w).Encode(got)
 			}))
-			defer server.Close()
 			var out strings.Builder
-			cmd := NewCommand(Name, append([]string{"approve", "web", "-n", "shop", "--server=" + server.URL}, tc.args...))
+			cmd := NewCommand(Name, append([]string{"approve", "web", "-n", "shop", "--server=" + server}, tc.args...))
 			cmd.SetOut(&out)
 			cmd.SetErr(&out)
 			err := cmd.ExecuteContext(t.Context())

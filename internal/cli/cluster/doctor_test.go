@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"kubediag.org/kubediag/config/policy"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -65,7 +63,7 @@ func TestPolicyAdvice(t *testing.T) {
 func TestDoctorWithoutInstallation(t *testing.T) {
 	t.Parallel()
 	var asked []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := clientOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Path)
 		if w.Header().Set("Content-Type", "application/json"); r.URL.Path == "/version" {
 			fmt.Fprint(w, `{"major":"1","minor":"36","gitVersion":"v1.36.3"}`)
@@ -73,17 +71,12 @@ func TestDoctorWithoutInstallation(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
-	}))
-	defer server.Close()
-	c, err := newClient(&rest.Config{Host: server.URL}, "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), "default")
 	var out bytes.Buffer
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	cmd.SetContext(t.Context())
-	err = (&installationCheck{api: c, home: defaultHome, out: new(verb.Format)}).runDoctor(cmd)
+	err := (&installationCheck{api: c, home: defaultHome, out: new(verb.Format)}).runDoctor(cmd)
 	const want = "FAIL  kubediag is not installed: the API server has none of its 7 CustomResourceDefinitions\n" +
 		"      -> kubectl apply -k config/default, or -f install.yaml of a release, or helm install: see docs/install.md\nOK    API server v1.36.3\n"
 	if out.String() != want || !errors.Is(err, verb.ErrFaults) {

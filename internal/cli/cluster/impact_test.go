@@ -4,10 +4,8 @@
 package cluster
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -159,7 +157,7 @@ func TestAnswers(t *testing.T) {
 func TestImpactNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	var methods []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := serverOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		methods = append(methods, r.Method)
 		w.Header().Set("Content-Type", "application/json")
 		if r.Method == http.MethodGet {
@@ -169,13 +167,8 @@ func TestImpactNamesTheMissingRight(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"eve may not repair node worker-7"}`))
 	}))
-	t.Cleanup(server.Close)
-	var out bytes.Buffer
-	cmd := NewCommand(Name, []string{"impact", "node/worker-7", "--server=" + server.URL})
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	if status := verb.Run(t.Context(), cmd); status != verb.StatusRefused || !strings.Contains(out.String(), "eve may not repair node worker-7") {
-		t.Errorf("status %d:\n%s", status, &out)
+	if out, status := runAs(t, Name, "impact", "node/worker-7", "--server="+server); status != verb.StatusRefused || !strings.Contains(out, "eve may not repair node worker-7") {
+		t.Errorf("status %d:\n%s", status, out)
 	}
 	if !slices.Equal(methods, []string{http.MethodGet, http.MethodPost}) {
 		t.Errorf("requests %q", methods)

@@ -4,15 +4,12 @@
 package cluster
 
 import (
-	"bytes"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // forgedFault is a MountFault as an agent that was taken over writes it: lines of its own among those of the catalogue, and flags in the place
@@ -41,17 +38,11 @@ func TestLinesOfOthersAreNotShown(t *testing.T) {
 		ours + "mountfaults/web-0-1": encoded(t, f), ours + "mountfaults": encoded(t, &v1.MountFaultList{Items: []v1.MountFault{*f}}), ours + "diagnoses": `{"items":[]}`,
 	}
 	texts := map[string]string{}
-	server := httptest.NewServer(&recordedServer{answers: answers})
-	t.Cleanup(server.Close)
+	server := serverOf(t, &recordedServer{answers: answers})
 	for name, args := range map[string][]string{
 		"show": {"show", "mf/web-0-1"}, "faults as JSON": {"faults", "-o", "json"}, "faults as YAML": {"faults", "-o", "yaml"},
 	} {
-		var out bytes.Buffer
-		cmd := NewCommand(Name, slices.Concat(args[:1], []string{"-n", "shop", "--server=" + server.URL}, args[1:]))
-		cmd.SetOut(&out)
-		cmd.SetErr(&bytes.Buffer{})
-		verb.Run(t.Context(), cmd)
-		texts[name] = out.String()
+		texts[name], _ = runAs(t, Name, slices.Concat(args, []string{"-n", "shop", "--server=" + server})...)
 	}
 	code, page := pageServerOf(t, &recordedServer{answers: answers}).get(t, http.MethodGet, "/fault/shop/web-0-1", "")
 	if code != http.StatusOK {

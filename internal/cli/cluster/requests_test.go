@@ -4,10 +4,8 @@
 package cluster
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -142,17 +140,9 @@ func TestRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			recorded := &recordedServer{answers: tc.answers}
-			server := httptest.NewServer(recorded)
-			defer server.Close()
-			var out bytes.Buffer
-			cmd := NewCommand(Name, append(slices.Clone(tc.args[:1]), append([]string{"-n", "shop", "--server=" + server.URL}, tc.args[1:]...)...))
-			if tc.args[0] == "__complete" {
-				cmd = NewCommand(Name, []string{"__complete", tc.args[1], "-n", "shop", "--server=" + server.URL, tc.args[2]})
-			}
-			cmd.SetOut(&out)
-			cmd.SetErr(&out)
-			if status := verb.Run(t.Context(), cmd); status != tc.status || !strings.Contains(out.String(), tc.says) {
-				t.Errorf("status %d, want %d, %q in:\n%s", status, tc.status, tc.says, &out)
+			args := slices.Insert(tc.args, 1, "-n", "shop", "--server="+serverOf(t, recorded))
+			if out, status := runAs(t, Name, args...); status != tc.status || !strings.Contains(out, tc.says) {
+				t.Errorf("status %d, want %d, %q in:\n%s", status, tc.status, tc.says, out)
 			}
 			recorded.mu.Lock()
 			defer recorded.mu.Unlock()

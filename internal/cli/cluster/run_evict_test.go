@@ -6,7 +6,6 @@ package cluster
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -16,9 +15,9 @@ import (
 )
 
 // runServer is an API server whose Diagnoses end at once: with a plan, or repaired.
-func runServer(t *testing.T, made *[]v1.Diagnosis) *httptest.Server {
+func runServer(t *testing.T, made *[]v1.Diagnosis) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serverOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/pods/web"):
@@ -41,8 +40,6 @@ func runServer(t *testing.T, made *[]v1.Diagnosis) *httptest.Server {
 			_ = json.NewEncoder(w).Encode(last)
 		}
 	}))
-	t.Cleanup(server.Close)
-	return server
 }
 
 // TestRunEvicts only with --evict: then both Diagnoses allow it, and the command that repairs the plan does, too.
@@ -52,18 +49,9 @@ func TestRunEvicts(t *testing.T) {
 		var made []v1.Diagnosis
 		server := runServer(t, &made)
 		for _, then := range []string{"--heal=never", "--plan-hash=" + strings.Repeat("0a", 32)} {
-			var out strings.Builder
-			args := []string{"run", "pod/web", "-n", "shop", "--server=" + server.URL, then}
-			if flag != "" {
-				args = append(args, flag)
-			}
-			cmd := NewCommand(Name, args)
-			cmd.SetArgs(args)
-			cmd.SetOut(&out)
-			cmd.SetErr(&out)
-			_ = cmd.ExecuteContext(t.Context())
-			if then == "--heal=never" && strings.Contains(out.String(), "run pod/web -n shop --evict --plan-hash=") != (flag != "") {
-				t.Errorf("with %q:\n%s", flag, &out)
+			out, _ := runAs(t, Name, strings.Fields("run pod/web -n shop --server="+server+" "+then+" "+flag)...)
+			if then == "--heal=never" && strings.Contains(out, "run pod/web -n shop --evict --plan-hash=") != (flag != "") {
+				t.Errorf("with %q:\n%s", flag, out)
 			}
 		}
 		if len(made) != 2 {

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/crd"
@@ -150,12 +149,7 @@ func doctorOf(t *testing.T, n int) func(s terminal.Screen) string {
 		faults.Items = append(faults.Items, *f)
 	}
 	answers["GET /api/v1/nodes"], answers["GET /apis/diagnosis.kubediag.org/v1/mountfaults"] = encoded(t, nodes), encoded(t, faults)
-	server := httptest.NewServer(&recordedServer{answers: answers})
-	defer server.Close()
-	c, err := newClient(&rest.Config{Host: server.URL}, "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientOf(t, &recordedServer{answers: answers}, "default")
 	results, err := (&installationCheck{api: c, home: defaultHome, now: noon, out: new(verb.Format)}).check(t.Context())
 	if err != nil {
 		t.Fatal(err)

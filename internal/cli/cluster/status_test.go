@@ -4,10 +4,8 @@
 package cluster
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -149,8 +147,7 @@ func TestStatusAsks(t *testing.T) {
 		"GET /apis/apps/v1/namespaces/kubediag/daemonsets":            `{"kind":"DaemonSetList","items":[]}`,
 		"GET /api/v1/nodes":                                           `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[]}`,
 	}
-	server := httptest.NewServer(&recordedServer{answers: answers})
-	defer server.Close()
+	server := serverOf(t, &recordedServer{answers: answers})
 	for name, tc := range map[string]struct {
 		args   []string
 		status int
@@ -164,14 +161,10 @@ func TestStatusAsks(t *testing.T) {
 		"json watch": {[]string{"-o", "json", "-w"}, verb.StatusFailed, []string{"--watch: takes no --output"}},
 		"page":       {[]string{"-o", "html", "--lang=zh"}, verb.StatusFailed, []string{`<html lang="zh-CN">`, "not known: you may not list recoverypolicies", "shop/web</td>"}},
 	} {
-		var out bytes.Buffer
-		cmd := NewCommand(Name, append([]string{"status", "-n", "shop", "--server=" + server.URL}, tc.args...))
-		cmd.SetOut(&out)
-		cmd.SetErr(&out)
-		status := verb.Run(t.Context(), cmd)
+		out, status := runAs(t, Name, append([]string{"status", "-n", "shop", "--server=" + server}, tc.args...)...)
 		for _, says := range tc.says {
-			if status != tc.status || !strings.Contains(out.String(), says) || strings.Contains(out.String(), "✓") || strings.Contains(out.String(), "bank") {
-				t.Errorf("%s: status %d, want %d, %q in:\n%s", name, status, tc.status, says, &out)
+			if status != tc.status || !strings.Contains(out, says) || strings.Contains(out, "✓") || strings.Contains(out, "bank") {
+				t.Errorf("%s: status %d, want %d, %q in:\n%s", name, status, tc.status, says, out)
 			}
 		}
 	}

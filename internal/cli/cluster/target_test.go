@@ -5,12 +5,9 @@ package cluster
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
-
-	"k8s.io/client-go/rest"
 
 	"kubediag.org/kubediag/internal/cli/verb"
 )
@@ -32,12 +29,7 @@ func TestPodsOfAWorkload(t *testing.T) {
 		"GET /api/v1/namespaces/shop/pods":   `{"apiVersion":"v1","kind":"PodList","items":[` + pods + `]}`,
 		"GET /api/v1/namespaces/shop/pods/a": pod("a", "Running", "True"),
 	}}
-	server := httptest.NewServer(recorded)
-	defer server.Close()
-	c, err := newClient(&rest.Config{Host: server.URL}, "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientOf(t, recorded, "shop")
 	for argument, want := range map[string][]string{
 		"deploy/web": {"pod/c", "pod/e", "pod/a"}, "sts/web": {"pod/c", "pod/e", "pod/a"}, "a": {"pod/a"}, "pod/a": {"pod/a"}, "ds/gone": nil, "cronjob/x": nil, "a/b/c": nil, "": nil,
 	} {

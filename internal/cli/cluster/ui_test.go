@@ -20,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/ui"
 )
@@ -119,12 +117,7 @@ func TestFromAFile(t *testing.T) {
 // pageServerOf is a server of pages for an API server of a test.
 func pageServerOf(t *testing.T, handler http.Handler) *pageServer {
 	t.Helper()
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	c, err := newClient(&rest.Config{Host: server.URL}, "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := clientOf(t, handler, "shop")
 	return &pageServer{
 		options: &uiOptions{status: statusOptions{home: defaultHome, language: ui.English}}, api: c, state: statusSource{api: c}, form: "form-token", changed: make(chan struct{}), shared: map[string]*sharedPage{},
 	}

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/faults/nodemount"
@@ -124,10 +124,7 @@ func TestBundleNamesWrongFlags(t *testing.T) {
 		"--kubelet-root=a": `--kubelet-root="a": must be an absolute path without . and .. in it`,
 		"--kubelet-pid=-1": "--kubelet-pid=-1: must not be negative",
 	} {
-		cmd := NewBundleCommand("")
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(strings.Fields(args))
-		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+		if _, err := verbtest.Run(t, NewBundleCommand(""), strings.Fields(args)...); err == nil || err.Error() != want {
 			t.Errorf("%s: error %v, want %q", args, err, want)
 		}
 	}
@@ -139,11 +136,7 @@ func TestFromFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--from", "b", "--pods", "p"}, {"--from", "b", "--kubelet-root", "/k"}, {"--from", "b", "--watch"}, {"--from", "/none/b"},
 	} {
-		cmd := NewScanCommand("")
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(args)
-		cmd.SetOut(&bytes.Buffer{})
-		if err := cmd.ExecuteContext(t.Context()); err == nil || errors.Is(err, verb.ErrFaults) || !strings.Contains(err.Error(), "from") {
+		if _, err := verbtest.Run(t, NewScanCommand(""), args...); err == nil || errors.Is(err, verb.ErrFaults) || !strings.Contains(err.Error(), "from") {
 			t.Errorf("%q: error %v", args, err)
 		}
 	}

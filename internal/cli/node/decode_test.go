@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelog"
 )
@@ -25,15 +26,13 @@ import (
 // runDecode runs the verb.
 func runDecode(t testing.TB, in io.Reader, args ...string) string {
 	t.Helper()
-	var out bytes.Buffer
 	cmd := NewDecodeCommand()
-	cmd.SetArgs(args)
 	cmd.SetIn(in)
-	cmd.SetOut(&out)
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
+	out, err := verbtest.Run(t, cmd, args...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return out.String()
+	return out
 }
 
 // bytesOf writes text as fmt prints its bytes.

@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -68,7 +69,10 @@ func TestBackendsFollowFromFeatures(t *testing.T) {
 
 func TestFeaturesOfThisKernel(t *testing.T) {
 	t.Parallel()
-	out := runVerb(t, NewFeaturesCommand(), "-o", "json")
+	out, err := verbtest.Run(t, NewFeaturesCommand(), "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var r featureReport
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -122,14 +123,9 @@ func (p loopVolume) findAbandonedUse(t *testing.T) (deviceUse, bool) {
 
 func (p loopVolume) runVerbInto(t *testing.T, into any, args ...string) error {
 	t.Helper()
-	var out bytes.Buffer
-	cmd := NewHoldersCommand("")
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(append([]string{"-o", "json", "--kubelet-root", p.scene.Root}, args...))
-	cmd.SetOut(&out)
-	err := cmd.ExecuteContext(t.Context())
-	if out.Len() > 0 {
-		must(t, json.Unmarshal(out.Bytes(), into))
+	out, err := verbtest.Run(t, NewHoldersCommand(""), append([]string{"-o", "json", "--kubelet-root", p.scene.Root}, args...)...)
+	if out != "" {
+		must(t, json.Unmarshal([]byte(out), into))
 	}
 	return err
 }

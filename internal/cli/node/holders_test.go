@@ -9,16 +9,14 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
@@ -147,7 +145,6 @@ func TestHoldersReports(t *testing.T) {
 		for _, f := range []verb.Format{verb.Text, verb.JSON} {
 			t.Run(name+"."+string(f), func(t *testing.T) {
 				t.Parallel()
-				file := "testdata/holders-" + name + "." + string(f)
 				var status error
 				switch name {
 				case "left", "held", "stuck", "hidden":
@@ -159,13 +156,7 @@ func TestHoldersReports(t *testing.T) {
 				if err := writeReport(&b, f, reports[name]); !errors.Is(err, status) {
 					t.Errorf("ends with %v, want %v", err, status)
 				}
-				want, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(string(want), b.String()); diff != "" {
-					t.Errorf("written (-want +got):\n%s", diff)
-				}
+				verbtest.Golden(t, "holders-"+name+"."+string(f), b.String())
 				if err := writeReport(brokenPipe{}, f, reports[name]); !errors.Is(err, errBroken) || errors.Is(err, verb.ErrFaults) {
 					t.Errorf("into a broken pipe it ends with %v", err)
 				}
@@ -209,7 +200,7 @@ func TestReportsFitTheScreen(t *testing.T) {
 	}
 }
 
-// TestHoldersKeys has the keys that programs rely on, and no others beside them.
+// TestAHolderHasItsKeysWhereThereIsNothingToSay: programs rely on them.
 func TestAHolderHasItsKeysWhereThereIsNothingToSay(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

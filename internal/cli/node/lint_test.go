@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 )
 
 const lintExporter = `apiVersion: apps/v1
@@ -43,16 +44,12 @@ func runLint(t *testing.T, files map[string]string, args ...string) (out string,
 		}
 	}
 	cmd := NewLintCommand()
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	var b strings.Builder
-	cmd.SetOut(&b)
 	cmd.SetIn(strings.NewReader(lintExporter))
 	for i, arg := range args {
 		args[i] = strings.ReplaceAll(arg, "DIR", dir)
 	}
-	cmd.SetArgs(args)
-	err = cmd.ExecuteContext(t.Context())
-	return strings.ReplaceAll(b.String(), dir, "DIR"), err
+	out, err = verbtest.Run(t, cmd, args...)
+	return strings.ReplaceAll(out, dir, "DIR"), err
 }
 
 func TestLint(t *testing.T) {

@@ -6,7 +6,6 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"html"
@@ -15,18 +14,13 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 )
 
 // scanPage writes the page of a scan of a kubelet's root.
 func scanPage(t *testing.T, root string) (string, error) {
 	t.Helper()
-	var out bytes.Buffer
-	cmd := NewScanCommand("")
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs([]string{"-o", "html", "--lang=en", "--kubelet-root", root})
-	cmd.SetOut(&out)
-	err := cmd.ExecuteContext(t.Context())
-	return out.String(), err
+	return verbtest.Run(t, NewScanCommand(""), "-o", "html", "--lang=en", "--kubelet-root", root)
 }
 
 var (

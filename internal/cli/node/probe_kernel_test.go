@@ -6,7 +6,6 @@
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -16,29 +15,17 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// runProbe runs the verb as a shell does.
-func runProbe(t testing.TB, args ...string) (out string, err error) {
-	t.Helper()
-	var b bytes.Buffer
-	cmd := NewProbeCommand()
-	cmd.SetArgs(args)
-	cmd.SetOut(&b)
-	cmd.SetErr(&b)
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	err = cmd.ExecuteContext(t.Context())
-	return b.String(), err
-}
-
 // probeAsJSON is the verb's answer as a program reads it.
 func probeAsJSON(t testing.TB, name string) probeReport {
 	t.Helper()
-	out, err := runProbe(t, "-o", "json", name)
+	out, err := verbtest.Run(t, NewProbeCommand(), "-o", "json", name)
 	var r probeReport
 	if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil {
 		t.Fatalf("%v: %v\n%s", err, jsonErr, out)
@@ -89,13 +76,13 @@ func TestProbeDistinguishesStates(t *testing.T) {
 	if r := probeAsJSON(t, place); r.Code != fault.StaleSubPath || len(r.Evidence) == 0 || strings.Contains(r.Evidence[0], "directory") {
 		t.Errorf("a subPath of a file that was removed: %+v", r)
 	}
-	if text, err := runProbe(t, place); !errors.Is(err, verb.ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind the current file") {
+	if text, err := verbtest.Run(t, NewProbeCommand(), place); !errors.Is(err, verb.ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind the current file") {
 		t.Errorf("a stale subPath: %v\n%s", err, text)
 	}
 
 	link := filepath.Join(dir, "link")
 	must(t, os.Symlink("served/dir", link))
-	if out, err := runProbe(t, link); err != nil || !strings.Contains(out, "mount      "+served+",") {
+	if out, err := verbtest.Run(t, NewProbeCommand(), link); err != nil || !strings.Contains(out, "mount      "+served+",") {
 		t.Errorf("a symbolic link into it: %v\n%s", err, out)
 	}
 
@@ -106,7 +93,7 @@ func TestProbeDistinguishesStates(t *testing.T) {
 	if r := probeAsJSON(t, served+"/dir"); r.Code != fault.DisconnectedFUSE {
 		t.Errorf("a directory of it: %+v", r)
 	}
-	text, err := runProbe(t, served)
+	text, err := verbtest.Run(t, NewProbeCommand(), served)
 	if !errors.Is(err, verb.ErrFaults) || !strings.HasPrefix(text, "DisconnectedFUSE (critical)") || !strings.Contains(text, "\n  repair") {
 		t.Errorf("%v:\n%s", err, text)
 	}
@@ -118,7 +105,7 @@ func TestProbeDoesNotHang(t *testing.T) {
 	kerneltest.FUSE(t, served)
 	start := time.Now()
 	// A path is known to hang only after a wait of half of this.
-	out, err := runProbe(t, "--timeout", "4s", "-o", "json", served+"/hang")
+	out, err := verbtest.Run(t, NewProbeCommand(), "--timeout", "4s", "-o", "json", served+"/hang")
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
@@ -144,7 +131,7 @@ func TestProbeReportsMissingPrivileges(t *testing.T) {
 		"timeout too high": {[]string{"--timeout", "1h", dir}, `--timeout=1h0m0s: must be between 100ms and 5m0s`},
 		"format":           {[]string{"-o", "yaml", dir}, `must be "text" or "json"`},
 	} {
-		out, err := runProbe(t, c.args...)
+		out, err := verbtest.Run(t, NewProbeCommand(), c.args...)
 		if err == nil || errors.Is(err, verb.ErrFaults) || !strings.Contains(err.Error(), c.says) || out != "" {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}

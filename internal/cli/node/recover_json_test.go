@@ -6,7 +6,6 @@ package node
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -79,30 +78,6 @@ func TestChangeReports(t *testing.T) {
 			t.Fatal(err)
 		}
 		verbtest.Golden(t, name+".json", b.String())
-	}
-}
-
-// TestRecoverReport counts the healed faults, and has a next command only with a plan.
-func TestRecoverReport(t *testing.T) {
-	t.Parallel()
-	all := changeReports(t)
-	for name, want := range map[string]struct {
-		results        []repairProgress
-		faults, healed int
-		next           bool
-	}{
-		"recover-clean":   {nil, 0, 0, false},
-		"recover-planned": {[]repairProgress{progressPlanned, progressRefused, progressNotPlanned}, 3, 0, true},
-		"recover-ended":   {[]repairProgress{progressHealed, progressGone, progressFailed}, 3, 2, false},
-	} {
-		r := all[name].(*recoverReport)
-		var results []repairProgress
-		for _, one := range r.Repairs {
-			results = append(results, one.Result)
-		}
-		if !slices.Equal(results, want.results) || r.Faults != want.faults || r.Healed != want.healed || (r.Next != "") != want.next {
-			t.Errorf("%s: results %q, %d of %d healed, next %q; want %+v", name, results, r.Healed, r.Faults, r.Next, want)
-		}
 	}
 }
 

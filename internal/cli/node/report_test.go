@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cli/verb/verbtest"
@@ -20,18 +18,6 @@ import (
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/render"
 )
-
-// runVerb runs a verb that must end well, and returns its output.
-func runVerb(t *testing.T, cmd *cobra.Command, args ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
 
 // reports are reports whose texts and JSON are in testdata.
 var reports = map[string]*scanReport{
@@ -205,26 +191,6 @@ func TestLinesFit(t *testing.T) {
 					t.Errorf("%s in %d columns: %q has %d", name, columns, line, terminal.Columns(line))
 				}
 			}
-		}
-	}
-}
-
-func TestColourIsOnATerminalAlone(t *testing.T) {
-	t.Parallel()
-	escapes := func(s terminal.Screen) int { return strings.Count(shownAs(reports["faults"], s), "\x1b[") }
-	if n := escapes(terminal.Screen{}); n > 0 {
-		t.Errorf("%d escapes in a pipe", n)
-	}
-	if n := escapes(screens["colour"]); n == 0 {
-		t.Error("no colour on a terminal")
-	}
-}
-
-func TestACleanResultIsOneLine(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"clean", "renewed"} {
-		if text := shownAs(reports[name], terminal.Screen{}); strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "✓ worker-7: nothing broken.") {
-			t.Errorf("%s: %q", name, text)
 		}
 	}
 }

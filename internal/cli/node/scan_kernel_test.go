@@ -89,16 +89,12 @@ func scanJSON(t *testing.T, stdin []byte, args ...string) (scanReport, error) {
 // scanIn is scanJSON with the processes of another process file system.
 func scanIn(t *testing.T, proc string, stdin []byte, args ...string) (scanReport, error) {
 	t.Helper()
-	var out bytes.Buffer
 	cmd := NewScanCommand(proc)
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(append([]string{"-o", "json"}, args...))
 	cmd.SetIn(bytes.NewReader(stdin))
-	cmd.SetOut(&out)
-	err := cmd.ExecuteContext(t.Context())
+	out, err := verbtest.Run(t, cmd, append([]string{"-o", "json"}, args...)...)
 	var r scanReport
-	if out.Len() > 0 {
-		must(t, json.Unmarshal(out.Bytes(), &r))
+	if out != "" {
+		must(t, json.Unmarshal([]byte(out), &r))
 	}
 	return r, err
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 )
 
@@ -48,10 +49,7 @@ func TestScanNamesWrongFlags(t *testing.T) {
 		"--watch -o html":                            "--watch: cannot be with --output=html",
 		"--lang=fr -o html":                          `invalid argument "fr" for "--lang" flag: must be en or zh`,
 	} {
-		cmd := NewScanCommand("")
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(strings.Fields(args))
-		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+		if _, err := verbtest.Run(t, NewScanCommand(""), strings.Fields(args)...); err == nil || err.Error() != want {
 			t.Errorf("%s: error %v, want %q", args, err, want)
 		}
 	}

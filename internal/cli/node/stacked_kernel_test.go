@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -118,22 +119,18 @@ func TestScanReadsTheMountTableFewTimes(t *testing.T) {
 					t.Errorf("%s specs: %v, faults %+v, want that of the other pod", given, err, r.Faults)
 				}
 			}
-			var out bytes.Buffer
 			cmd := NewRecoverCommand("")
-			cmd.SilenceErrors, cmd.SilenceUsage = true, true
-			cmd.SetArgs([]string{"--kubelet-root", s.Root, "--pods", "-", "--dry-run"})
 			cmd.SetIn(bytes.NewReader(specs))
-			cmd.SetOut(&out)
 			host, err := mountns.Self()
 			must(t, err)
 			reads, stop := mountns.CountReads(host)
-			err = cmd.ExecuteContext(t.Context())
+			out, err := verbtest.Run(t, cmd, "--kubelet-root", s.Root, "--pods", "-", "--dry-run")
 			stop()
 			if n := reads(); n == 0 || n > 8 {
 				t.Errorf("recover: the table was read %d times, want 1 to 8", n)
 			}
-			if !strings.Contains(out.String(), "would replace "+place+" ") {
-				t.Errorf("recover: %v, prints %s, want a plan for the other pod", err, out.String())
+			if !strings.Contains(out, "would replace "+place+" ") {
+				t.Errorf("recover: %v, prints %s, want a plan for the other pod", err, out)
 			}
 		})
 	}

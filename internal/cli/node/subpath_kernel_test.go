@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -70,7 +71,7 @@ func TestProbeOfSubPathThatCannotBeJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, errors.Join(systest.UnmountPath(v.Point, true), systest.UnmountPath(v.Staging, true)))
-	if out, err := runProbe(t, point); err == nil || errors.Is(err, verb.ErrFaults) || out != "" || !strings.Contains(err.Error(), other) {
+	if out, err := verbtest.Run(t, NewProbeCommand(), point); err == nil || errors.Is(err, verb.ErrFaults) || out != "" || !strings.Contains(err.Error(), other) {
 		t.Errorf("probe: %v\n%s, want that %q could not be judged", err, out, other)
 	}
 	if report, _ := scanJSON(t, nil, "--kubelet-root", v.Root); len(report.Faults) > 0 || report.Verdict.NotJudged != 1 {
