@@ -402,4 +402,3 @@ func TestAlertOverlay(t *testing.T) {
 		t.Errorf("the manager does not listen:\n%s", text)
 	}
 }
-

@@ -104,4 +104,3 @@ func TestMountFaultTrigger(t *testing.T) {
 		}
 	})
 }
-

@@ -154,3 +154,42 @@ func TestRebindInOtherWords(t *testing.T) {
 		return w.healer, w.request
 	})
 }
+
+// TestAbortsWhenAsked, and only the connection of the volume that hangs.
+func TestAbortsWhenAsked(t *testing.T) {
+	w := newRebindScene(t)
+	w.Stop()
+	w.request.Values = map[string]string{paramRebindAbort: "true"}
+	plan := w.planRepair(t)
+	if len(plan.Actions) == 0 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Lossless {
+		t.Fatalf("plan %+v", plan)
+	}
+	w.request.Values = nil
+	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), paramRebindAbort) {
+		t.Errorf("nobody asks any more: %v", err)
+	}
+	w.request.Values = map[string]string{paramRebindAbort: "true"}
+	for i, done := range append(w.applyActions(t, plan.Actions[:1]), w.applyActions(t, plan.Actions[:1])...) {
+		if done.Already != (i > 0) {
+			t.Errorf("abort %d: %+v", i, done)
+		}
+	}
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
+	if err != nil || !strings.Contains(result.Values[keyRebindResult], "aborted the connection") {
+		t.Errorf("values %q, %v", result.Values, err)
+	}
+	for _, f := range result.Findings {
+		if f.Healed {
+			t.Errorf("healed: %+v", f)
+		}
+	}
+	// The mount that hung is dead now, and is repaired when the driver has mounted it again.
+	w.Remount("new")
+	w.request.Values = nil
+	plan = w.planRepair(t)
+	w.applyActions(t, plan.Actions)
+	if _, err := processortest.Prove(t.Context(), w.healer, w.request, plan); err != nil {
+		t.Error(err)
+	}
+	w.expectRepaired(t, "new")
+}
