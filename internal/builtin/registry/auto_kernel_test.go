@@ -20,15 +20,20 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/faults/orphan/orphantest"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
 
-func TestMain(m *testing.M) { volumetest.Main(m, orphantest.Roles) }
+func TestMain(m *testing.M) {
+	subprocess.Main(Jobs()...)
+	volumetest.Main(m, orphantest.Roles, devicetest.Roles)
+}
 
 // asker runs Diagnoses that name no OperationSet, as the agent runs them.
 type asker struct {

@@ -28,7 +28,7 @@ func TestNamespaceOfAWorkload(t *testing.T) {
 			s.Runtime.Of = owner
 			role := []string{"daemon"}
 			if owner != nil {
-				role = []string{"container", t.TempDir(), "exporter"}
+				role = []string{"device container", t.TempDir(), "exporter"}
 			}
 			a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), role[0], role[1:]...)
 			s.UnmountOnHost()

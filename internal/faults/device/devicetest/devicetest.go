@@ -230,7 +230,7 @@ func (s *Scene) Left() *device.Usage {
 //	own DEVICE           nothing of the host's, and has mounted the device at /data
 func (s *Scene) Container(mode string, args ...string) *kerneltest.Actor {
 	s.t.Helper()
-	return kerneltest.Start(s.t, "container", append([]string{s.t.TempDir(), mode}, args...)...)
+	return kerneltest.Start(s.t, "device container", append([]string{s.t.TempDir(), mode}, args...)...)
 }
 
 // Daemon starts a process with a private copy of the host's mounts.

@@ -24,7 +24,7 @@ func Main(m *testing.M) {
 }
 
 // Roles are what the processes of a Scene do. A package adds its own before it calls Main.
-var Roles = kerneltest.Roles{"container": container, "daemon": kerneltest.HoldPrivately, "orphan": orphan, "leak": leak}
+var Roles = kerneltest.Roles{"device container": container, "daemon": kerneltest.HoldPrivately, "orphan": orphan, "leak": leak}
 
 // leak has a file open, and no mount of its file system.
 func leak(args []string, ready func(string)) error {

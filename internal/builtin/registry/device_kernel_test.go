@@ -3,7 +3,7 @@
 
 //go:build kernel
 
-package auto_test
+package registry
 
 import (
 	"context"
@@ -24,13 +24,23 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // newPod is the UID of a pod that came after the one of the scene, which is gone.
 const newPod = "7d4f2a90-41a7-4f2b-9a53-1f9f0e0b9d77"
+
+// deviceAsker asks about the devices of a scene.
+func deviceAsker(t *testing.T, s *devicetest.Scene, claims device.Claims) *asker {
+	t.Helper()
+	return newAsker(t, Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime, Devices: &device.Inspector{
+		Kubelet: s.Node, Finder: &devholder.Finder{Runner: &subprocess.Runner{}}, Runtime: s.Runtime, Pods: s.Pods, Claims: claims, Runner: &subprocess.Runner{},
+	}})
+}
 
 // boundClaims are the PersistentVolumes of every pod.
 type boundClaims []string
@@ -63,14 +73,27 @@ func addVolume(t *testing.T, s *devicetest.Scene, uid, name string) {
 	}
 }
 
-// TestAutoReleasesTheDeviceOfAPod, however it shows that the device is behind a volume of the pod: a plan first, which changes
-// nothing, and then just that.
-func TestAutoReleasesTheDeviceOfAPod(t *testing.T) {
+// TestAutoLeavesADeviceInUse: while the host has it mounted, it is no fault that a container does.
+func TestAutoLeavesADeviceInUse(t *testing.T) {
+	s := devicetest.New(t, "")
+	s.Container("exporter")
+	s.Runtime.Of = devicetest.Exporter()
+	got := deviceAsker(t, s, nil).ask(t, v1.DiagnosisSpec{Parameters: map[string]string{v1.ParamDevice: s.Device.Node()}}).Status
+	if got.Outcome != v1.OutcomeNoFault || got.Phase != v1.DiagnosisSucceeded {
+		t.Errorf("status: %+v", got)
+	}
+}
+
+// TestAutoReleasesADevice that is named, or behind a volume of a pod, however that shows: a plan first, which changes nothing,
+// and then just that.
+func TestAutoReleasesADevice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		uid     string
 		prepare func(t *testing.T, s *devicetest.Scene)
 		claims  device.Claims
+		named   bool
 	}{
+		"by its name":            {uid: devicetest.PodUID, named: true},
 		"the pod that had it":    {uid: devicetest.PodUID},
 		"the next, by directory": {uid: newPod, prepare: func(t *testing.T, s *devicetest.Scene) { addVolume(t, s, newPod, devicetest.Volume) }},
 		"the next, by its claim": {uid: newPod, claims: boundClaims{devicetest.Volume}},
@@ -81,24 +104,29 @@ func TestAutoReleasesTheDeviceOfAPod(t *testing.T) {
 			if tc.prepare != nil {
 				tc.prepare(t, s)
 			}
-			before := s.MountsOf(exporter.PID)
+			target := "pod default/db-0"
+			if tc.named {
+				spec = v1.DiagnosisSpec{Parameters: map[string]string{v1.ParamDevice: s.Device.Node()}}
+				target = "device " + s.Device.Node()
+			}
+			a, before := deviceAsker(t, s, tc.claims), s.MountsOf(exporter.PID)
 			spec.Mode = v1.ModePlan
-			planned := runAuto(t, s, tc.claims, spec).Status
-			if planned.Outcome != v1.OutcomePlanned || planned.Faults[0].Code != "HeldDevice" || planned.Target != "pod default/db-0" || !planned.Plan.Lossless {
+			planned := a.ask(t, spec).Status
+			if planned.Outcome != v1.OutcomePlanned || planned.Faults[0].Code != "HeldDevice" || !strings.HasPrefix(planned.Target, target) || !planned.Plan.Lossless {
 				t.Fatalf("plan: %+v", planned)
 			}
-			if f := planned.Faults[0]; f.Pod.Name != "node-exporter-x7k2p" || !strings.Contains(strings.Join(f.Evidence, "\n"), "pod default/db-0") {
+			if f := planned.Faults[0]; f.Pod.Name != "node-exporter-x7k2p" || !tc.named && !strings.Contains(strings.Join(f.Evidence, "\n"), target) {
 				t.Errorf("fault: %+v", f)
 			}
 			if diff := cmp.Diff(before, s.MountsOf(exporter.PID)); diff != "" || !s.Busy() {
 				t.Errorf("planning has changed mounts of the holder (-before +after):\n%s", diff)
 			}
 			spec.Mode, spec.PlanHash = "", planned.Plan.Hash
-			if done := runAuto(t, s, tc.claims, spec).Status; done.Outcome != v1.OutcomeHealed || s.Busy() {
+			if done := a.ask(t, spec).Status; done.Outcome != v1.OutcomeHealed || s.Busy() {
 				t.Errorf("release: %+v, busy: %v", done, s.Busy())
 			}
 			spec.PlanHash = ""
-			if after := runAuto(t, s, tc.claims, spec).Status; after.Outcome != v1.OutcomeNoFault || after.Phase != v1.DiagnosisSucceeded {
+			if after := a.ask(t, spec).Status; after.Outcome != v1.OutcomeNoFault || after.Phase != v1.DiagnosisSucceeded {
 				t.Errorf("afterwards: %+v", after)
 			}
 		})
@@ -114,7 +142,7 @@ func TestAutoReleasesARawBlockVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = systest.UnmountPath(node, true) })
-	got := runAuto(t, s, nil, spec).Status
+	got := deviceAsker(t, s, nil).ask(t, spec).Status
 	if got.Outcome != v1.OutcomeHealed || s.Busy() {
 		t.Fatalf("status: %+v, busy: %v", got, s.Busy())
 	}
@@ -137,7 +165,7 @@ func TestAutoLeavesDevicesOfOtherPods(t *testing.T) {
 	exporter, spec := heldFor(t, s, newPod, "exporter")
 	addVolume(t, s, newPod, devicetest.Volume+"0")
 	before := s.MountsOf(exporter.PID)
-	got := runAuto(t, s, boundClaims{"pvc-other"}, spec).Status
+	got := deviceAsker(t, s, boundClaims{"pvc-other"}).ask(t, spec).Status
 	if got.Outcome != v1.OutcomeNoFault || got.Phase != v1.DiagnosisSucceeded || strings.Contains(got.Summary, s.Device.Name) {
 		t.Errorf("status: %+v", got)
 	}
@@ -146,12 +174,12 @@ func TestAutoLeavesDevicesOfOtherPods(t *testing.T) {
 	}
 }
 
-// TestAutoOfAPodRefuses what the guard of the release refuses for a node, too.
+// TestAutoOfAPodRefuses: the guard of the release refuses the same for a node.
 func TestAutoOfAPodRefuses(t *testing.T) {
 	s := devicetest.New(t, "")
 	exporter, spec := heldFor(t, s, devicetest.PodUID, "shared")
 	before := s.MountsOf(exporter.PID)
-	got := runAuto(t, s, nil, spec).Status
+	got := deviceAsker(t, s, nil).ask(t, spec).Status
 	last := got.Operations[len(got.Operations)-1].Message
 	if got.Outcome != v1.OutcomeFaultFound || !strings.Contains(got.Summary, "HeldDevice") || !strings.Contains(last, "would spread") || !strings.Contains(last, "Next: ") {
 		t.Errorf("status: %+v", got)
@@ -167,7 +195,7 @@ func TestAutoReleasesOneOfTwoDevices(t *testing.T) {
 	s, _, above := devicetest.NewMapped(t, other)
 	exporter, spec := heldFor(t, s, devicetest.PodUID, "exporter")
 	s.UnmountVolume(other)
-	got := runAuto(t, s, nil, spec).Status
+	got := deviceAsker(t, s, nil).ask(t, spec).Status
 	if got.Outcome != v1.OutcomeHealed || s.Busy() {
 		t.Errorf("status: %+v, busy: %v", got, s.Busy())
 	}
