@@ -22,7 +22,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // TestReadOnlyIsKept: a process that may mount in a container can put a writable dead mount where the pod has a
@@ -67,8 +66,7 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 	own.Kill()
 	before := s.MountsOf(c.PID)
 	v := s.inspectVolume()
-	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{})
-	s.must(err)
+	actions, refusals := s.planOf(v, volume.PlanOptions{})
 	if v.Verdict.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
 		t.Errorf("%s, copies %+v, actions %+v", v.Verdict.Code, v.Copies, actions)
 	}
@@ -88,14 +86,12 @@ func TestConnectionOfAHostPath(t *testing.T) {
 	s.Serve("old")
 	s.Pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.Staging}}}}
 	s.Stop()
-	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-	s.must(err)
+	survey := s.survey(s.ofPod())
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Verdict.Code != fault.HungMount {
 		t.Fatalf("volumes: %+v", survey.Volumes)
 	}
 	v := survey.Volumes[0]
-	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
-	s.must(err)
+	actions, refusals := s.planOf(v, volume.PlanOptions{Abort: true})
 	if len(actions) > 0 || !strings.Contains(strings.Join(refusals, "\n"), "is not the kubelet's") {
 		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
@@ -135,8 +131,7 @@ func TestInodesThatAreMadeUp(t *testing.T) {
 	if v.Broken() {
 		t.Errorf("%s %q, copies %+v", v.Verdict.Code, v.Verdict.Reasons, v.Copies)
 	}
-	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-	s.must(err)
+	survey := s.survey(s.ofPod())
 	if !strings.Contains(strings.Join(survey.Coverage.Notes, "\n"), "another inode number every time") {
 		t.Errorf("incomplete: %q", survey.Coverage.Notes)
 	}
@@ -160,10 +155,7 @@ func (c *countingRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, 
 
 // TestTheRuntimeIsAskedOnce: each repair looks at all containers, and a thousand may be made in a row.
 func TestTheRuntimeIsAskedOnce(t *testing.T) {
-	s := newScene(t, deepDir)
-	s.startContainer()
-	s.Kill()
-	s.Remount("new")
+	s, _ := newRemountedScene(t)
 	asked := &countingRuntime{Runtime: s.runtime}
 	s.Inspector.Runtime = asked
 	s.inspectVolume()

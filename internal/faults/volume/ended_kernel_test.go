@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // TestHostPathOfAPodThatIsOver: nothing of the pod mounts it any more, whatever has become of what is mounted there.
@@ -28,8 +27,7 @@ func TestHostPathOfAPodThatIsOver(t *testing.T) {
 		corev1.PodRunning: {"", fault.MissingBindSource}, corev1.PodSucceeded: nil, corev1.PodFailed: nil,
 	} {
 		s.Pod.Status.Phase = phase
-		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-		s.must(err)
+		survey := s.survey(s.ofPod())
 		if len(survey.Volumes) != len(want) {
 			t.Fatalf("%s: %d volumes, want %d", phase, len(survey.Volumes), len(want))
 		}

@@ -76,6 +76,16 @@ func newScene(t *testing.T, below string) *volumeScene {
 	return s
 }
 
+// newRemountedScene has the volume mounted again after its server died, and a container with the dead mounts.
+func newRemountedScene(t *testing.T) (*volumeScene, *kerneltest.Actor) {
+	t.Helper()
+	s := newScene(t, deepDir)
+	container := s.startContainer()
+	s.Kill()
+	s.Remount("new")
+	return s, container
+}
+
 // bareScene has the kubelet's directories alone.
 func bareScene(t *testing.T, below string) *volumeScene {
 	t.Helper()
@@ -149,8 +159,7 @@ func readInContainer(pid int, name string) string {
 // inspectVolume looks at the pod's volume.
 func (s *volumeScene) inspectVolume() *volume.Health {
 	s.t.Helper()
-	survey, err := s.Inspector.Inspect(s.t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-	s.must(err)
+	survey := s.survey(s.ofPod())
 	for _, v := range survey.Volumes {
 		if v.Evidence.Name == pvName {
 			if len(survey.Unknown.Sentences()) > 0 {
@@ -163,11 +172,40 @@ func (s *volumeScene) inspectVolume() *volume.Health {
 	return nil
 }
 
+// ofPod is the scope of an inspection of the pod.
+func (s *volumeScene) ofPod() mountstate.Scope {
+	return mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}}
+}
+
+// survey is of all volumes of a scope.
+func (s *volumeScene) survey(of mountstate.Scope) *volume.Survey {
+	s.t.Helper()
+	survey, err := s.Inspector.Inspect(s.t.Context(), of)
+	s.must(err)
+	return survey
+}
+
+// planOf is the plan for a volume.
+func (s *volumeScene) planOf(v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string) {
+	s.t.Helper()
+	actions, refusals, err := s.Inspector.Plan(s.t.Context(), v, o)
+	s.must(err)
+	return actions, refusals
+}
+
+// apply does actions, which must not fail.
+func (s *volumeScene) apply(actions ...fault.Action) {
+	s.t.Helper()
+	for _, a := range actions {
+		_, err := s.Inspector.Open()(s.t.Context(), a)
+		s.must(err)
+	}
+}
+
 // repairVolume plans, does all of it, and has it verified.
 func (s *volumeScene) repairVolume() (actions []fault.Action, refusals []string) {
 	s.t.Helper()
-	actions, refusals, err := s.Inspector.Plan(s.t.Context(), s.inspectVolume(), volume.PlanOptions{})
-	s.must(err)
+	actions, refusals = s.planOf(s.inspectVolume(), volume.PlanOptions{})
 	for _, step := range actions {
 		if _, err := s.Inspector.Open()(s.t.Context(), step); err != nil {
 			s.t.Fatalf("apply %+v: %v", step, err)

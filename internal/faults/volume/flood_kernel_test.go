@@ -90,13 +90,9 @@ func testFloodOfCopies(t *testing.T, mounts int, want string) {
 	s.floodMounts(mounts, 1)
 	s.Kill()
 	s.Remount("new")
-	var (
-		survey *volume.Survey
-		err    error
-	)
+	var survey *volume.Survey
 	began := time.Now()
-	most := kerneltest.Within(t, func() { survey, err = s.Inspector.Inspect(t.Context(), mountstate.Scope{}) })
-	s.must(err)
+	most := kerneltest.Within(t, func() { survey = s.survey(mountstate.Scope{}) })
 	said := strings.Join(survey.Unknown.Sentences(), "\n")
 	t.Logf("%s, %d MiB, asked %d: %q", time.Since(began), most>>20, survey.Coverage.Asked, said)
 	replaceable, evil := 0, 0

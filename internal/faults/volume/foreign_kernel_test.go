@@ -95,8 +95,7 @@ func TestForeignMountThatStays(t *testing.T) {
 			s := newDeadMountScene(t, false)
 			c.mount(s)
 			s.deletePod()
-			survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
-			s.must(err)
+			survey := s.survey(mountstate.Scope{})
 			for _, v := range survey.Broken() {
 				f := v.Findings()[0]
 				if f.Mount.Point != s.at {

@@ -104,8 +104,7 @@ func TestBindThatOutlivesItsVolume(t *testing.T) {
 	s, sub := goingScene(t)
 	list := func() (found []fault.Finding, planned []fault.Action) {
 		t.Helper()
-		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-		s.must(err)
+		survey := s.survey(s.ofPod())
 		text, err := json.Marshal(survey.Record())
 		s.must(err)
 		var again volume.Recording
@@ -119,8 +118,7 @@ func TestBindThatOutlivesItsVolume(t *testing.T) {
 			if diff := cmp.Diff(v.Findings(), recorded.Volumes[n].Findings()); diff != "" {
 				t.Errorf("judged again (-asked +recorded):\n%s", diff)
 			}
-			actions, _, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{})
-			s.must(err)
+			actions, _ := s.planOf(v, volume.PlanOptions{})
 			planned = append(planned, actions...)
 		}
 		return found, planned

@@ -177,11 +177,9 @@ func TestForgedDeath(t *testing.T) {
 	own, err := mountns.Of(evil.PID)
 	g.must(err)
 	for _, selection := range []mountstate.Scope{{}, {PodUIDs: []string{string(g.Pod.UID)}}} {
-		survey, err := g.Inspector.Inspect(t.Context(), selection)
-		g.must(err)
+		survey := g.survey(selection)
 		for _, health := range survey.Volumes {
-			actions, _, err := g.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
-			g.must(err)
+			actions, _ := g.planOf(health, volume.PlanOptions{})
 			for _, step := range actions {
 				done, err := g.Inspector.Open()(t.Context(), step)
 				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
@@ -285,8 +283,7 @@ func TestManyCopies(t *testing.T) {
 			}
 			g.Kill()
 			g.Remount("new")
-			survey, err := g.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(g.Pod.UID)}})
-			g.must(err)
+			survey := g.survey(g.ofPod())
 			v := survey.Volumes[0]
 			noted := strings.Contains(strings.Join(survey.Unknown.Sentences(), "\n"), "were not judged")
 			if noted == user || user && v.Surroundings.ForeignCopies < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {

@@ -162,8 +162,7 @@ func TestAnotherDisk(t *testing.T) {
 	s.must(os.MkdirAll(local, 0o755))
 	verdict := func() volume.Verdict {
 		t.Helper()
-		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}, Volume: "local"})
-		s.must(err)
+		survey := s.survey(mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}, Volume: "local"})
 		if len(survey.Volumes) == 0 { // the node's disk may be of a kind that never fails
 			return volume.Verdict{}
 		}
@@ -189,8 +188,7 @@ func TestAnotherDisk(t *testing.T) {
 	}{{fault.NoSource, "a new pod gets the file system", true}, {fault.HasData, "order", false}} {
 		var f fault.Finding
 		kerneltest.Await(t, "the volume to be found", func() bool {
-			survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}, Volume: "local"})
-			s.must(err)
+			survey := s.survey(mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}, Volume: "local"})
 			for _, v := range survey.Broken() {
 				f = v.Findings()[0]
 			}

@@ -64,8 +64,7 @@ func TestManyDead(t *testing.T) {
 		staged[g] = name
 	}
 	began := time.Now()
-	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
-	s.must(err)
+	survey := s.survey(mountstate.Scope{})
 	t.Logf("%d healthy volumes: %s, asked %d", len(survey.Volumes), time.Since(began), survey.Coverage.Asked)
 	if len(survey.Volumes) != many || len(survey.Broken()) > 0 {
 		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Unknown.Sentences())
@@ -79,8 +78,7 @@ func TestManyDead(t *testing.T) {
 		s.must(sys.BindMount(filepath.Join(base, "vol", name), g))
 	}
 	began = time.Now()
-	survey, err = s.Inspector.Inspect(t.Context(), mountstate.Scope{})
-	s.must(err)
+	survey = s.survey(mountstate.Scope{})
 	took := time.Since(began)
 	t.Logf("%d dead volumes: %s, asked %d", len(survey.Broken()), took, survey.Coverage.Asked)
 	if len(survey.Broken()) != many || took > kerneltest.Patience(time.Minute) {
@@ -134,8 +132,7 @@ func TestHungVolumeOfAnotherPod(t *testing.T) {
 	s.Kill()
 	s.Remount("new,nonempty")
 	began := time.Now()
-	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
-	s.must(err)
+	survey := s.survey(mountstate.Scope{})
 	got := map[string]fault.Code{}
 	for _, v := range survey.Broken() {
 		got[v.Evidence.Name] = v.Verdict.Code
@@ -158,14 +155,10 @@ func TestHungVolumeOfAnotherPod(t *testing.T) {
 
 // TestLinkInTheVolume has the directory of a subPath be replaced by a link to another volume's directory.
 func TestLinkInTheVolume(t *testing.T) {
-	s := newScene(t, deepDir)
-	c := s.startContainer()
-	s.Kill()
-	s.Remount("new")
+	s, c := newRemountedScene(t)
 	s.Elsewhere("mv", "csi.vol1.sub", "old")
 	s.Elsewhere("link", "csi.vol1.sub")
-	actions, _, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
-	s.must(err)
+	actions, _ := s.planOf(s.inspectVolume(), volume.PlanOptions{})
 	before, inside, tried := s.Mounts(), s.MountsOf(c.PID), 0
 	for _, step := range actions {
 		if !strings.HasSuffix(step.Mount.Root, "/sub") {

@@ -35,8 +35,7 @@ func TestContainerWithAPlainDirectory(t *testing.T) {
 	check := func(when string, reason fault.RefusalReason, evicts bool, texts ...string) {
 		t.Helper()
 		for _, scope := range []mountstate.Scope{{}, {PodUIDs: []string{string(s.Pod.UID)}}} {
-			survey, err := s.Inspector.Inspect(t.Context(), scope)
-			s.must(err)
+			survey := s.survey(scope)
 			if len(survey.Broken()) != 1 || len(survey.Unknown.Places) > 0 {
 				t.Fatalf("%s: volumes %+v, unknown %q", when, survey.Volumes, survey.Unknown.Sentences())
 			}

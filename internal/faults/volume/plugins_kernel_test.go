@@ -36,9 +36,7 @@ func TestBrokenMountsOfDrivers(t *testing.T) {
 		t.Helper()
 		var survey *volume.Survey
 		kerneltest.Await(t, when+": all mounts to be asked, and listed as they are", func() bool { // there may be no time for one
-			var err error
-			survey, err = s.Inspector.Inspect(t.Context(), scope)
-			s.must(err)
+			survey = s.survey(scope)
 			var got []string
 			for _, p := range survey.Unknown.Places {
 				if strings.Contains(p.Reason, string(fault.DisconnectedFUSE)) {

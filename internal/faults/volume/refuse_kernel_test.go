@@ -23,7 +23,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
-	"kubediag.org/kubediag/internal/mountstate"
 )
 
 const mountedIn = "something is mounted in the volume"
@@ -37,48 +36,29 @@ func TestRefusals(t *testing.T) {
 		why   string
 		steps int
 	}{
-		"nothing is mounted again": {func(s *volumeScene) { s.must(systest.UnmountPath(s.Staging, true)) }, "has nothing mounted for the whole node", 0},
-		"the staging path is dead, too": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Kill()
-		}, "is not alive either", 0},
-		"the staging path is of another volume": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Record(s.Staging, other)
-		}, `is of volume handle "handle-2"`, 0},
-		"the pod's record is of another volume": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Record(s.Point, other)
+		"nothing is mounted again": {func(s *volumeScene) {
+			s.must(systest.UnmountPath(s.Staging, true))
 		}, "has nothing mounted for the whole node", 0},
+		"the staging path is dead, too":         {func(s *volumeScene) { s.Kill() }, "is not alive either", 0},
+		"the staging path is of another volume": {func(s *volumeScene) { s.Record(s.Staging, other) }, `is of volume handle "handle-2"`, 0},
+		"the pod's record is of another volume": {func(s *volumeScene) { s.Record(s.Point, other) }, "has nothing mounted for the whole node", 0},
 		"another driver's volume of that handle": {func(s *volumeScene) {
-			s.Remount("new")
 			s.Record(s.Staging, kubelet.VolumeRecord{Driver: "other.example.com", Handle: handle})
 		}, `of driver "other.example.com"`, 0},
-		"no record at the staging path": {func(s *volumeScene) {
-			s.Remount("new")
-			s.must(os.Remove(kubelet.VolumeRecordPath(s.Staging)))
-		}, "is unknown: read record", 0},
-		"no record of the pod's": {func(s *volumeScene) {
-			s.Remount("new")
-			s.must(os.Remove(kubelet.VolumeRecordPath(s.Point)))
-		}, "the volume is unknown", 0},
+		"no record at the staging path": {func(s *volumeScene) { s.must(os.Remove(kubelet.VolumeRecordPath(s.Staging))) }, "is unknown: read record", 0},
+		"no record of the pod's":        {func(s *volumeScene) { s.must(os.Remove(kubelet.VolumeRecordPath(s.Point))) }, "the volume is unknown", 0},
 		"a record that is a link": {func(s *volumeScene) {
-			s.Remount("new")
 			s.must(os.Rename(kubelet.VolumeRecordPath(s.Point), s.Point+"-moved"))
 			s.must(os.Symlink(s.Point+"-moved", kubelet.VolumeRecordPath(s.Point)))
 		}, "no file of the kubelet's", 0},
 		"two staging paths disagree": {func(s *volumeScene) {
-			s.Remount("new")
 			second := s.Node.StagingPoints(driver, handle, pvName)[1]
 			s.must(os.MkdirAll(second, 0o755))
 			s.Record(second, kubelet.VolumeRecord{Driver: driver, Handle: handle})
 			s.must(sys.BindMount(filepath.Join(s.Staging, "other"), second))
 			s.t.Cleanup(func() { _ = systest.UnmountPath(second, true) })
 		}, "different directories are mounted there", 0},
-		"the directory is gone": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Elsewhere("mv", "csi.vol1", "old")
-		}, "there is no \"", 0},
+		"the directory is gone": {func(s *volumeScene) { s.Elsewhere("mv", "csi.vol1", "old") }, "there is no \"", 0},
 		"another file system is staged": {func(s *volumeScene) {
 			s.must(systest.UnmountPath(s.Staging, true))
 			s.must(sys.NewMount("mem", s.Staging, "tmpfs", ""))
@@ -88,43 +68,26 @@ func TestRefusals(t *testing.T) {
 			s.t.Cleanup(func() { _ = systest.UnmountPath(filepath.Join(s.Point, "sub"), true) })
 		}, "other mounts lie on it", 3},
 		"the spec has the volume elsewhere": {func(s *volumeScene) {
-			s.Remount("new")
 			s.Pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/other"
 		}, `does not ask for this volume at "/data"`, 3},
-		"the spec has another subPath": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Pod.Spec.Containers[0].VolumeMounts[1].SubPath = "sub2"
-		}, `asks for subPath "sub2"`, 2},
-		"the spec is not known": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Inspector.Pods = nil
-		}, "spec is not known", 2},
-		"the subPath is gone": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Elsewhere("mv", "csi.vol1.sub", "old")
-		}, "there is no \"", 2},
-		"no runtime": {func(s *volumeScene) {
-			s.Remount("new")
-			s.Inspector.Runtime = nil
-		}, "no container runtime was asked", 2},
+		"the spec has another subPath": {func(s *volumeScene) { s.Pod.Spec.Containers[0].VolumeMounts[1].SubPath = "sub2" }, `asks for subPath "sub2"`, 2},
+		"the spec is not known":        {func(s *volumeScene) { s.Inspector.Pods = nil }, "spec is not known", 2},
+		"the subPath is gone":          {func(s *volumeScene) { s.Elsewhere("mv", "csi.vol1.sub", "old") }, "there is no \"", 2},
+		"no runtime":                   {func(s *volumeScene) { s.Inspector.Runtime = nil }, "no container runtime was asked", 2},
 		"not mounted by the runtime": {func(s *volumeScene) {
-			s.Remount("new")
 			s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/host"}}
 		}, "not as a volume of its own", 2},
-		"from elsewhere": {func(s *volumeScene) {
-			s.Remount("new")
-			s.runtime.of.Mounts[0].HostPath = filepath.Dir(s.Point)
-		}, "not as a volume of its own", 3},
+		"from elsewhere": {func(s *volumeScene) { s.runtime.of.Mounts[0].HostPath = filepath.Dir(s.Point) }, "not as a volume of its own", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
 			container := s.startContainer()
 			if name == mountedIn { // nothing can be mounted in what is dead
 				c.set(s)
-				s.Kill()
-				s.Remount("new")
-			} else {
-				s.Kill()
+			}
+			s.Kill()
+			s.Remount("new")
+			if name != mountedIn {
 				c.set(s)
 			}
 			s.expectRefused(container, c.why, c.steps)
@@ -141,15 +104,11 @@ func TestCopiesOfOthers(t *testing.T) {
 		"no container": func(s *volumeScene) { s.runtime.of = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, deepDir)
-			other := s.startContainer()
-			s.Kill()
-			s.Remount("new")
+			s, other := newRemountedScene(t)
 			set(s)
 			inside := s.MountsOf(other.PID)
 			health := s.inspectVolume()
-			actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
-			s.must(err)
+			actions, refusals := s.planOf(health, volume.PlanOptions{})
 			if len(actions) != 2 || len(refusals) > 0 || health.Surroundings.ForeignCopies == 0 {
 				t.Errorf("%d foreign copies, actions %+v, refusals %q", health.Surroundings.ForeignCopies, actions, refusals)
 			}
@@ -158,10 +117,7 @@ func TestCopiesOfOthers(t *testing.T) {
 					t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
 				}
 			}
-			for _, step := range actions {
-				_, err := s.Inspector.Open()(t.Context(), step)
-				s.must(err)
-			}
+			s.apply(actions...)
 			if diff := cmp.Diff(inside, s.MountsOf(other.PID)); diff != "" {
 				t.Errorf("mounts of the other (-before +after):\n%s", diff)
 			}
@@ -175,8 +131,7 @@ func (s *volumeScene) expectRefused(c *kerneltest.Actor, why string, steps int) 
 	s.t.Helper()
 	before, inside := s.Mounts(), s.MountsOf(c.PID)
 	health := s.inspectVolume()
-	actions, refusals, err := s.Inspector.Plan(s.t.Context(), health, volume.PlanOptions{})
-	s.must(err)
+	actions, refusals := s.planOf(health, volume.PlanOptions{})
 	if health.Verdict.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
 		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", health.Verdict.Code, len(actions), actions, refusals, steps, why)
 	}
@@ -209,13 +164,9 @@ func isPlanned(actions []fault.Action, a fault.Action) bool {
 
 // TestForgedActions has actions name mounts that are no fault.
 func TestForgedActions(t *testing.T) {
-	s := newScene(t, deepDir)
-	c := s.startContainer()
-	s.Kill()
-	s.Remount("new")
+	s, c := newRemountedScene(t)
 	before, inside := s.Mounts(), s.MountsOf(c.PID)
-	actions, _, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
-	s.must(err)
+	actions, _ := s.planOf(s.inspectVolume(), volume.PlanOptions{})
 	if len(actions) != 4 {
 		t.Fatalf("actions %+v", actions)
 	}
@@ -256,28 +207,17 @@ func TestForgedActions(t *testing.T) {
 // TestCrash ends a repair after each of its steps, and has another begin.
 func TestCrash(t *testing.T) {
 	for done := range 5 {
-		s := newScene(t, deepDir)
-		c := s.startContainer()
-		s.Kill()
-		s.Remount("new")
-		first, _, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
-		s.must(err)
+		s, c := newRemountedScene(t)
+		first, _ := s.planOf(s.inspectVolume(), volume.PlanOptions{})
 		if len(first) != 4 {
 			t.Fatalf("actions %+v", first)
 		}
-		for _, step := range first[:done] {
-			_, err := s.Inspector.Open()(t.Context(), step)
-			s.must(err)
-		}
-		second, refusals, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
-		s.must(err)
+		s.apply(first[:done]...)
+		second, refusals := s.planOf(s.inspectVolume(), volume.PlanOptions{})
 		if len(second) != 4-done || len(refusals) > 0 {
 			t.Errorf("after %d actions: %+v, refusals %q", done, second, refusals)
 		}
-		for _, step := range first { // the old plan, as it was written down
-			_, err := s.Inspector.Open()(t.Context(), step)
-			s.must(err)
-		}
+		s.apply(first...) // the old plan, as it was written down
 		proof, err := s.Inspector.Verify(t.Context(), first)
 		s.must(err)
 		if !proof.Healed || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
@@ -290,10 +230,7 @@ func TestCrash(t *testing.T) {
 func TestDriverMountsAgainItself(t *testing.T) {
 	for name, unmount := range map[string]bool{"in place": true, "on top": false} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, deepDir)
-			c := s.startContainer()
-			s.Kill()
-			s.Remount("new")
+			s, c := newRemountedScene(t)
 			if unmount {
 				s.must(systest.UnmountPath(s.Point, true))
 			}
@@ -320,13 +257,11 @@ func TestServiceOfTheNode(t *testing.T) {
 	if len(v.Copies) != 0 || v.Surroundings.ForeignCopies != 1 || len(v.Findings()) != 1 {
 		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.Surroundings.ForeignCopies, v.Findings())
 	}
-	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{})
-	s.must(err)
+	actions, refusals := s.planOf(v, volume.PlanOptions{})
 	if len(actions) != 1 || len(refusals) != 0 {
 		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	_, err = s.Inspector.Open()(t.Context(), actions[0])
-	s.must(err)
+	s.apply(actions[0])
 	expectSameMounts(t, before, s.MountsOf(d.PID))
 }
 
@@ -340,8 +275,7 @@ func TestHostPath(t *testing.T) {
 	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.Pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
 	c := s.startProcess(name, "/data")
 	look := func() *volume.Health {
-		survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-		s.must(err)
+		survey := s.survey(s.ofPod())
 		if len(survey.Volumes) != 1 || survey.Volumes[0].Evidence.Plugin != volume.HostPathPlugin {
 			t.Fatalf("volumes = %+v", survey.Volumes)
 		}
@@ -352,20 +286,17 @@ func TestHostPath(t *testing.T) {
 	}
 	s.Kill()
 	health := look()
-	actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
-	s.must(err)
+	actions, refusals := s.planOf(health, volume.PlanOptions{})
 	if health.Verdict.Code != fault.DisconnectedFUSE || len(health.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
 		t.Errorf("%s, copies %+v, actions %+v, refusals %q", health.Verdict.Code, health.Copies, actions, refusals)
 	}
 	s.Remount("new")
 	health = look()
-	actions, refusals, err = s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
-	s.must(err)
+	actions, refusals = s.planOf(health, volume.PlanOptions{})
 	if health.Verdict.Code != "" || len(actions) != 1 {
 		t.Fatalf("%s, actions %+v, refusals %q", health.Verdict.Code, actions, refusals)
 	}
-	_, err = s.Inspector.Open()(t.Context(), actions[0])
-	s.must(err)
+	s.apply(actions[0])
 	if got := readInContainer(c.PID, "data/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
 	}

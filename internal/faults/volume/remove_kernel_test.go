@@ -72,9 +72,7 @@ func (s *volumeScene) deletePod() { s.Pod.DeletionTimestamp = &metav1.Time{} }
 // only is the one broken volume, with its finding.
 func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
 	s.t.Helper()
-	survey, err := s.Inspector.Inspect(s.t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-	s.must(err)
-	broken := survey.Broken()
+	broken := s.survey(s.ofPod()).Broken()
 	if len(broken) != 1 || len(broken[0].Findings()) != 1 {
 		s.t.Fatalf("%d volumes are broken, want one with one fault", len(broken))
 	}
@@ -85,9 +83,7 @@ func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
 func (s *deadMountScene) plan() (actions []fault.Action, refusals []string) {
 	s.t.Helper()
 	v, _ := s.only()
-	actions, refusals, err := s.Inspector.Plan(s.t.Context(), v, volume.PlanOptions{})
-	s.must(err)
-	return actions, refusals
+	return s.planOf(v, volume.PlanOptions{})
 }
 
 // layers counts the mounts there.
@@ -190,13 +186,11 @@ func TestPlanNamesTheContainer(t *testing.T) {
 	}
 	app := s.startProcess(s.at, "/data")
 	top.Kill()
-	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-	s.must(err)
+	survey := s.survey(s.ofPod())
 	if len(survey.Broken()) != 1 {
 		t.Fatalf("broken %+v", survey.Broken())
 	}
-	actions, refusals, err := s.Inspector.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{})
-	s.must(err)
+	actions, refusals := s.planOf(survey.Broken()[0], volume.PlanOptions{})
 	want := fmt.Sprintf(`; the broken mount stays until they start again in: container "app" of pod %s/%s (process %d)`, s.Pod.Namespace, s.Pod.Name, app.PID)
 	if len(actions) != 1 || actions[0].Kind != fault.Unmount || !strings.HasSuffix(actions[0].Loss, want) || !actions[0].Lossless || len(refusals) != 1 {
 		t.Errorf("actions %+v, refusals %q, want the loss to end with %q", actions, refusals, want)
@@ -332,8 +326,7 @@ func TestForgedRemovals(t *testing.T) {
 	}
 	s.must(systest.UnmountPath(s.at, true))
 	s.serve()
-	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{})
-	s.must(err)
+	survey := s.survey(mountstate.Scope{})
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Verdict.Code != fault.StuckTermination {
 		t.Fatalf("volumes %+v", survey.Volumes)
 	}

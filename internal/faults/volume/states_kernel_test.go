@@ -171,8 +171,7 @@ func TestSplit(t *testing.T) {
 	if len(health.Copies) != 3 || len(health.Replacement.WrittenToNodeDisk) != 1 {
 		t.Fatalf("%s, %q, split %q, copies %+v", health.Verdict.Code, health.Verdict.Reasons, health.Replacement.WrittenToNodeDisk, health.Copies)
 	}
-	actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
-	s.must(err)
+	actions, refusals := s.planOf(health, volume.PlanOptions{})
 	if len(actions) > 0 || len(refusals) != 4 || !strings.Contains(refusals[0], "cp -a") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is hidden that was written", actions, refusals)
 	}
@@ -217,15 +216,13 @@ func TestHung(t *testing.T) {
 	if health.Verdict.Code != fault.HungMount || health.Replacement.Source != nil || !strings.Contains(strings.Join(health.Surroundings.DaemonNotes, "\n"), why) {
 		t.Fatalf("%s, source %+v, fate %q, want %q", health.Verdict.Code, health.Replacement.Source, health.Surroundings.DaemonNotes, why)
 	}
-	actions, refusals, err := s.Inspector.Plan(t.Context(), health, volume.PlanOptions{})
-	s.must(err)
+	actions, refusals := s.planOf(health, volume.PlanOptions{})
 	if len(actions) > 0 || !strings.Contains(refusals[0], "must be requested") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is done unasked", actions, refusals)
 	}
 	expectSameMounts(t, before, s.Mounts())
 	expectSameMounts(t, inside, s.MountsOf(c.PID))
-	actions, refusals, err = s.Inspector.Plan(t.Context(), health, volume.PlanOptions{Abort: true})
-	s.must(err)
+	actions, refusals = s.planOf(health, volume.PlanOptions{Abort: true})
 	if len(actions) != 1 || actions[0].Kind != fault.Abort || actions[0].Lossless {
 		t.Fatalf("actions %+v, refusals %q, want to abort alone", actions, refusals)
 	}
@@ -253,8 +250,7 @@ func TestHungWithSource(t *testing.T) {
 	if actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Replacement.Source == nil {
 		t.Fatalf("actions %+v, refusals %q, %v, source %+v, want that nothing is done unasked", actions, refusals, err, v.Replacement.Source)
 	}
-	actions, refusals, err := s.Inspector.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
-	s.must(err)
+	actions, refusals := s.planOf(v, volume.PlanOptions{Abort: true})
 	if len(actions) != 5 || actions[0].Kind != fault.Abort {
 		t.Fatalf("actions %+v, refusals %q", actions, refusals)
 	}
@@ -264,10 +260,7 @@ func TestHungWithSource(t *testing.T) {
 	if proof, err := s.Inspector.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.NotHealed) != 5 {
 		t.Errorf("before anything is done: %+v, %v", proof, err)
 	}
-	for _, step := range actions {
-		_, err := s.Inspector.Open()(t.Context(), step)
-		s.must(err)
-	}
+	s.apply(actions...)
 	proof, err := s.Inspector.Verify(t.Context(), actions)
 	if err != nil || !proof.Healed || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
 		t.Errorf("%+v, %v, the container reads %q", proof, err, readInContainer(c.PID, "data/data"))

@@ -61,8 +61,7 @@ func TestSubPathsThatAreWorkedOut(t *testing.T) {
 				s.expectRefused(container, c.why, 2)
 				return
 			}
-			actions, refusals, err := s.Inspector.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
-			s.must(err)
+			actions, refusals := s.planOf(s.inspectVolume(), volume.PlanOptions{})
 			if len(actions) != 4 || len(refusals) > 0 {
 				t.Fatalf("actions %+v, refusals %q, want four steps", actions, refusals)
 			}

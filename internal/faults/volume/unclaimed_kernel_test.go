@@ -44,8 +44,7 @@ func unclaimedScene(t *testing.T, over ...string) (s *volumeScene, host string, 
 
 func (s *volumeScene) findings(of mountstate.Scope) (all []fault.Finding, survey *volume.Survey) {
 	s.t.Helper()
-	survey, err := s.Inspector.Inspect(s.t.Context(), of)
-	s.must(err)
+	survey = s.survey(of)
 	for _, v := range survey.Broken() {
 		all = append(all, v.Findings()...)
 	}
@@ -77,8 +76,7 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 			if next := fault.Known().NextStep(f); !strings.Contains(next, "start the program again") || !strings.Contains(next, `container "app"`) {
 				t.Errorf("next: %q", next)
 			}
-			actions, refusals, err := s.Inspector.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{Abort: true})
-			s.must(err)
+			actions, refusals := s.planOf(survey.Broken()[0], volume.PlanOptions{Abort: true})
 			if len(actions) > 0 || len(refusals) != 1 {
 				t.Errorf("actions %+v, refusals %q", actions, refusals)
 			}
