@@ -113,22 +113,13 @@ func TestKeyThatIsGoneForGood(t *testing.T) {
 	}
 }
 
+// TestEmptyDir has something happen to a directory that happens to no file, see TestEveryKindOfVolume.
 func TestEmptyDir(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, source string)
 		want   Verdict
 	}{
-		"removed":                   {func(t *testing.T, source string) { must(t, os.Remove(source)) }, Stale},
 		"removed and created again": {func(t *testing.T, source string) { must(t, os.Remove(source)); must(t, os.Mkdir(source, 0o755)) }, Stale},
-		"moved away":                {func(t *testing.T, source string) { must(t, os.Rename(source, source+".bak")) }, Alive},
-		"moved away and made new": {func(t *testing.T, source string) {
-			must(t, os.Rename(source, source+".bak"))
-			must(t, os.Mkdir(source, 0o755))
-		}, Stale},
-		"a link in its place": {func(t *testing.T, source string) {
-			must(t, os.Rename(source, source+".bak"))
-			must(t, os.Symlink(filepath.Base(source)+".bak", source))
-		}, Alive},
 		"a link that leads out": {func(t *testing.T, source string) {
 			must(t, os.Rename(source, source+".bak"))
 			must(t, os.Symlink("/", source))
@@ -144,32 +135,6 @@ func TestEmptyDir(t *testing.T) {
 			c.change(t, filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "sub"))
 			if v := b.verdictOf(t); v != c.want {
 				t.Errorf("verdict %s, want %s", v, c.want)
-			}
-		})
-	}
-}
-
-func TestLinkedElsewhere(t *testing.T) {
-	for name, again := range map[string]bool{"another link is left": false, "the name is put back": true} {
-		t.Run(name, func(t *testing.T) {
-			b := newBoundPod(t, kubelettest.EmptyDir, "empty", "sub")
-			file := filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "sub", "file")
-			must(t, os.WriteFile(file, nil, 0o644))
-			must(t, os.Link(file, file+"2"))
-			b.pod.Spec.Containers[0].VolumeMounts = append(b.pod.Spec.Containers[0].VolumeMounts,
-				corev1.VolumeMount{Name: "empty", MountPath: "/y", SubPath: "sub/file"})
-			point := b.Point(b.pod, "empty", "app", 1)
-			b.Bind(file, point)
-			must(t, os.Remove(file))
-			if again {
-				must(t, os.Link(file+"2", file))
-			}
-			binds := b.inspectPod(t)
-			if len(binds) != 2 || binds[0].Verdict != Alive || binds[1].Verdict != Stale || binds[1].State.Gone {
-				t.Errorf("binds = %+v, want the second stale, with a link left", binds)
-			}
-			if err := b.Start(point); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("a container starts with %v, want ENOENT: it is the name that counts", err)
 			}
 		})
 	}

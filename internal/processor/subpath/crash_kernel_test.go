@@ -19,25 +19,14 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 )
 
-var roles = kerneltest.Roles{
-	// hold does nothing but have the mount namespace that a kubelet would be in.
-	"hold": func(_ []string, ready func(string)) error {
-		if err := mount.SetPropagation("/", mount.Private, true); err != nil {
-			return err
-		}
-		ready("")
-		kerneltest.WaitForEnd()
-		return nil
-	},
-	"half": applyHalfRole,
-}
+// roles are also that of a process that has the mount namespace in which a kubelet would be.
+var roles = kerneltest.Roles{"hold": kerneltest.HoldPrivately, "half": applyHalfRole}
 
 // killedPlan is what survives of a recoverer that is killed.
 type killedPlan struct {

@@ -112,6 +112,16 @@ func (w *repairScene) apply(t *testing.T, p repair.Part) []string {
 	return messages
 }
 
+// heal makes a plan, does it, and has it proved.
+func (w *repairScene) heal(t *testing.T) (repair.Part, processor.Result) {
+	t.Helper()
+	p := w.plan(t)
+	w.apply(t, p)
+	result, err := processortest.Prove(t.Context(), w.healer, w.request, p)
+	must(t, err)
+	return p, result
+}
+
 // fakeRuntime has the records that it was given.
 type fakeRuntime struct {
 	records []cri.Container
@@ -194,10 +204,7 @@ func TestHealsAmongManyMounts(t *testing.T) {
 	if len(before) < many {
 		t.Fatalf("there are only %d mounts", len(before))
 	}
-	p := w.plan(t)
-	w.apply(t, p)
-	_, err := processortest.Prove(t.Context(), w.healer, w.request, p)
-	must(t, err)
+	p, _ := w.heal(t)
 	holds(t, 0, before, w.repairs(p, "configmap")...)
 }
 
@@ -216,10 +223,7 @@ func TestStackedMountIsTakenFromTheTop(t *testing.T) {
 	must(t, err)
 	before := tableOf(t, 0)
 	w.putStale(t, w.point)
-	p := w.plan(t)
-	w.apply(t, p)
-	_, err = processortest.Prove(t.Context(), w.healer, w.request, p)
-	must(t, err)
+	w.heal(t)
 	if left, err := mount.Inspect(w.point); err != nil || !left.Same(beneath.ID) {
 		t.Errorf("left at the point: %+v, %v, want the healthy mount beneath", left, err)
 	}
@@ -428,10 +432,8 @@ func TestInitContainerThatHasSucceeded(t *testing.T) {
 	w.pod.Status.InitContainerStatuses = []corev1.ContainerStatus{done}
 	w.set(kubelettest.Running("sidecar"))
 	w.renew()
-	before, plan := tableOf(t, 0), w.plan(t)
-	w.apply(t, plan)
-	result, err := processortest.Prove(t.Context(), w.healer, w.request, plan)
-	must(t, err)
+	before := tableOf(t, 0)
+	plan, result := w.heal(t)
 	if took, waited := result.Values[KeyRecoverRunningAfter]; waited {
 		t.Errorf("waited for %s s, want not to wait", took)
 	}

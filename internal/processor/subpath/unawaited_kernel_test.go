@@ -13,7 +13,6 @@ import (
 
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -22,10 +21,7 @@ func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 	w := newRepairScene(t)
 	w.fail()
 	w.request.Values = map[string]string{ParamWaitSeconds: "0"}
-	p := w.plan(t)
-	w.apply(t, p)
-	result, err := processortest.Prove(t.Context(), w.healer, w.request, p)
-	must(t, err)
+	_, result := w.heal(t)
 	healed := map[string]bool{}
 	for _, f := range result.Findings {
 		healed[f.Container] = f.Healed
