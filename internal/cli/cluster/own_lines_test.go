@@ -32,10 +32,9 @@ func forgedFault() *v1.MountFault {
 // there, with purposes of the catalogue, and the reader is told that others were left out. No name of it is a flag.
 func TestLinesOfOthersAreNotShown(t *testing.T) {
 	t.Parallel()
-	const ours = "GET /apis/diagnosis.kubediag.org/v1/namespaces/shop/"
 	f := forgedFault()
 	answers := map[string]string{
-		ours + "mountfaults/web-0-1": encoded(t, f), ours + "mountfaults": encoded(t, &v1.MountFaultList{Items: []v1.MountFault{*f}}), ours + "diagnoses": `{"items":[]}`,
+		oursPath + "/namespaces/shop/mountfaults/web-0-1": encoded(t, f), oursPath + "/namespaces/shop/mountfaults": encoded(t, &v1.MountFaultList{Items: []v1.MountFault{*f}}), oursPath + "/namespaces/shop/diagnoses": `{"items":[]}`,
 	}
 	texts := map[string]string{}
 	server := serverOf(t, &recordedServer{answers: answers})

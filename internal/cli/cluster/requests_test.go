@@ -63,13 +63,10 @@ func missing(resource string) string {
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	const (
-		ours        = "/apis/diagnosis.kubediag.org/v1"
-		faultsPath  = "GET " + ours + "/namespaces/shop/mountfaults"
+		faultsPath  = oursPath + "/namespaces/shop/mountfaults"
 		noFaults    = `{"apiVersion":"diagnosis.kubediag.org/v1","kind":"MountFaultList","metadata":{"resourceVersion":"1"},"items":[]}`
 		diagnosis   = `{"apiVersion":"diagnosis.kubediag.org/v1","kind":"Diagnosis","metadata":{"namespace":"shop","name":"web","uid":"u"},"spec":{"nodeName":"n"},"status":{"phase":"Succeeded"}}`
 		table       = `{"apiVersion":"meta.k8s.io/v1","kind":"Table","columnDefinitions":[{"name":"Name","type":"string"},{"name":"Phase","type":"string"}],"rows":[{"cells":["web","Succeeded"],"object":{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"namespace":"shop","name":"web"}}}]}`
-		leasesPath  = "GET /apis/coordination.k8s.io/v1/namespaces/kubediag/leases"
-		setsPath    = "GET /apis/apps/v1/namespaces/kubediag/daemonsets"
 		agentsQuery = "?labelSelector=app.kubernetes.io%2Fcomponent%3Dagent"
 	)
 	for name, tc := range map[string]struct {
@@ -94,8 +91,8 @@ func TestRequests(t *testing.T) {
 		},
 		"forbidden": {
 			args: []string{"faults", "-A"}, status: verb.StatusRefused, says: `kubediag: faults: refused: "eve" cannot list resource "mountfaults"`,
-			answers: map[string]string{"GET " + ours + "/mountfaults": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "mountfaults"`)},
-			asked:   []string{"GET " + ours + "/mountfaults"},
+			answers: map[string]string{oursPath + "/mountfaults": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "mountfaults"`)},
+			asked:   []string{oursPath + "/mountfaults"},
 		},
 		"unauthorized": {
 			args: []string{"faults"}, status: verb.StatusFailed, says: "the API server does not accept the credentials of the kubeconfig",
@@ -108,33 +105,33 @@ func TestRequests(t *testing.T) {
 		},
 		"table": {
 			args: []string{"get"}, status: verb.StatusDone, says: "NAME   PHASE\nweb    Succeeded\n",
-			answers: map[string]string{"GET " + ours + "/namespaces/shop/diagnoses": table}, asked: []string{"GET " + ours + "/namespaces/shop/diagnoses"},
+			answers: map[string]string{oursPath + "/namespaces/shop/diagnoses": table}, asked: []string{oursPath + "/namespaces/shop/diagnoses"},
 		},
 		"one as YAML": {
 			args: []string{"get", "web", "-o", "yaml"}, status: verb.StatusDone, says: "apiVersion: diagnosis.kubediag.org/v1\nkind: Diagnosis\n",
-			answers: map[string]string{"GET " + ours + "/namespaces/shop/diagnoses/web": diagnosis}, asked: []string{"GET " + ours + "/namespaces/shop/diagnoses/web"},
+			answers: map[string]string{oursPath + "/namespaces/shop/diagnoses/web": diagnosis}, asked: []string{oursPath + "/namespaces/shop/diagnoses/web"},
 		},
 		"no such Diagnosis": {
 			args: []string{"report", "web"}, status: verb.StatusFailed, says: "kubediag: report: diagnoses.diagnosis.kubediag.org shop/web: not found",
-			answers: map[string]string{"GET " + ours + "/namespaces/shop/diagnoses/web": missing("diagnoses")},
-			asked:   []string{"GET " + ours + "/namespaces/shop/diagnoses/web"},
+			answers: map[string]string{oursPath + "/namespaces/shop/diagnoses/web": missing("diagnoses")},
+			asked:   []string{oursPath + "/namespaces/shop/diagnoses/web"},
 		},
 		"nothing to show": {
 			args: []string{"show", "web"}, status: verb.StatusDone, says: "! No MountFault and no Diagnosis is about pod shop/web. To look now:\n  kubectl kubediag run pod/web -n shop\n",
 			answers: map[string]string{
-				faultsPath + "/web": missing("mountfaults"), "GET " + ours + "/namespaces/shop/diagnoses/web": missing("diagnoses"), faultsPath: noFaults,
-				"GET " + ours + "/namespaces/shop/diagnoses":     `{"kind":"DiagnosisList","items":[]}`,
-				"GET " + ours + "/namespaces/kubediag/diagnoses": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "diagnoses"`),
+				faultsPath + "/web": missing("mountfaults"), oursPath + "/namespaces/shop/diagnoses/web": missing("diagnoses"), faultsPath: noFaults,
+				oursPath + "/namespaces/shop/diagnoses":     `{"kind":"DiagnosisList","items":[]}`,
+				oursPath + "/namespaces/kubediag/diagnoses": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "diagnoses"`),
 			},
 			asked: []string{
-				faultsPath + "/web", "GET " + ours + "/namespaces/shop/diagnoses/web", faultsPath, "GET " + ours + "/namespaces/shop/diagnoses",
-				"GET " + ours + "/namespaces/kubediag/diagnoses",
+				faultsPath + "/web", oursPath + "/namespaces/shop/diagnoses/web", faultsPath, oursPath + "/namespaces/shop/diagnoses",
+				oursPath + "/namespaces/kubediag/diagnoses",
 			},
 		},
 		"names": {
 			args: []string{"__complete", "report", ""}, status: verb.StatusDone, says: "web\n",
-			answers: map[string]string{"GET " + ours + "/namespaces/shop/diagnoses": `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","items":[{"metadata":{"name":"web"}}]}`},
-			asked:   []string{"GET " + ours + "/namespaces/shop/diagnoses"},
+			answers: map[string]string{oursPath + "/namespaces/shop/diagnoses": `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","items":[{"metadata":{"name":"web"}}]}`},
+			asked:   []string{oursPath + "/namespaces/shop/diagnoses"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -132,20 +132,17 @@ func TestStatusSchema(t *testing.T) {
 // TestStatusAsks: it asks for these paths, a right that is missing is named and has no tick, and a namespace narrows all of it.
 func TestStatusAsks(t *testing.T) {
 	t.Parallel()
-	const (
-		ours   = "GET /apis/diagnosis.kubediag.org/v1"
-		record = `{"kind":"DiagnosisList","items":[
-			{"metadata":{"namespace":"kubediag","name":"a","labels":{"diagnosis.kubediag.org/origin":"sentinel"}},"spec":{"mode":"Record","podReference":{"namespace":"shop","name":"web-0"}},"status":{"phase":"Succeeded","completionTime":%[1]q,"operations":[{"actions":[{"phase":"Done"}]}]}},
-			{"metadata":{"namespace":"kubediag","name":"b"},"spec":{"mode":"Record","podReference":{"namespace":"bank","name":"db-0"}},"status":{"phase":"Succeeded","completionTime":%[1]q,"operations":[{"actions":[{"phase":"Done"}]}]}}]}`
-	)
+	const record = `{"kind":"DiagnosisList","items":[
+		{"metadata":{"namespace":"kubediag","name":"a","labels":{"diagnosis.kubediag.org/origin":"sentinel"}},"spec":{"mode":"Record","podReference":{"namespace":"shop","name":"web-0"}},"status":{"phase":"Succeeded","completionTime":%[1]q,"operations":[{"actions":[{"phase":"Done"}]}]}},
+		{"metadata":{"namespace":"kubediag","name":"b"},"spec":{"mode":"Record","podReference":{"namespace":"bank","name":"db-0"}},"status":{"phase":"Succeeded","completionTime":%[1]q,"operations":[{"actions":[{"phase":"Done"}]}]}}]}`
 	answers := map[string]string{
-		ours + "/namespaces/shop/mountfaults":                         `{"kind":"MountFaultList","items":[]}`,
-		ours + "/recoverypolicies":                                    failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "recoverypolicies"`),
-		ours + "/namespaces/shop/diagnoses":                           `{"kind":"DiagnosisList","items":[]}`,
-		ours + "/namespaces/kubediag/diagnoses":                       fmt.Sprintf(record, time.Now().UTC().Format(time.RFC3339)),
-		"GET /apis/coordination.k8s.io/v1/namespaces/kubediag/leases": `{"kind":"LeaseList","items":[]}`,
-		"GET /apis/apps/v1/namespaces/kubediag/daemonsets":            `{"kind":"DaemonSetList","items":[]}`,
-		"GET /api/v1/nodes":                                           `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[]}`,
+		oursPath + "/namespaces/shop/mountfaults":   `{"kind":"MountFaultList","items":[]}`,
+		oursPath + "/recoverypolicies":              failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "recoverypolicies"`),
+		oursPath + "/namespaces/shop/diagnoses":     `{"kind":"DiagnosisList","items":[]}`,
+		oursPath + "/namespaces/kubediag/diagnoses": fmt.Sprintf(record, time.Now().UTC().Format(time.RFC3339)),
+		leasesPath:          `{"kind":"LeaseList","items":[]}`,
+		setsPath:            `{"kind":"DaemonSetList","items":[]}`,
+		"GET /api/v1/nodes": `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":[]}`,
 	}
 	server := serverOf(t, &recordedServer{answers: answers})
 	for name, tc := range map[string]struct {

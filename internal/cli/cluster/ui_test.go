@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,23 +57,10 @@ func TestPageGuard(t *testing.T) {
 		{name: "a form that is too long", cookie: cookie, method: http.MethodPost, origin: "http://" + pageHost, body: "x=" + strings.Repeat("x", maxFormBytes) + "&" + form, want: http.StatusForbidden},
 		{name: "another method", cookie: cookie, method: http.MethodDelete, origin: "http://" + pageHost, want: http.StatusForbidden},
 	} {
-		method, target := tc.method, tc.target
-		if method == "" {
-			method = http.MethodGet
-		}
-		if target == "" {
-			target = "/"
-		}
-		r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(tc.body))
-		r.Host = pageHost
-		if tc.host != "" {
-			r.Host = tc.host
-		}
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		for name, value := range map[string]string{"Cookie": tc.cookie, "Origin": tc.origin} {
-			if value != "" {
-				r.Header.Set(name, value)
-			}
+		r := httptest.NewRequestWithContext(t.Context(), cmp.Or(tc.method, http.MethodGet), cmp.Or(tc.target, "/"), strings.NewReader(tc.body))
+		r.Host = cmp.Or(tc.host, pageHost)
+		for name, value := range map[string]string{"Cookie": tc.cookie, "Origin": tc.origin, "Content-Type": "application/x-www-form-urlencoded"} {
+			r.Header.Set(name, value)
 		}
 		before, w := served, httptest.NewRecorder()
 		g.ServeHTTP(w, r)
@@ -149,15 +137,14 @@ func encoded(t *testing.T, v any) string {
 // TestServedPages: each page has its contents, and an error is a page that names it.
 func TestServedPages(t *testing.T) {
 	t.Parallel()
-	const ours = "GET /apis/diagnosis.kubediag.org/v1"
 	hung := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "<script>web")
 	hung.Status.Evidence = []string{"it does not\u202e answer"}
 	list := encoded(t, v1.MountFaultList{Items: []v1.MountFault{*hung, *faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "api-a")}})
 	s := pageServerOf(t, &recordedServer{answers: map[string]string{
-		ours + "/mountfaults": list, ours + "/namespaces/shop/mountfaults": list, ours + "/namespaces/shop/mountfaults/x": encoded(t, hung),
-		ours + "/namespaces/bank/mountfaults": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "mountfaults"`),
-		ours + "/recoverypolicies":            `{"kind":"RecoveryPolicyList","items":[]}`, ours + "/diagnoses": encoded(t, v1.DiagnosisList{Items: []v1.Diagnosis{*waiting("0a")}}),
-		ours + "/namespaces/shop/diagnoses/web": encoded(t, waiting("0a")),
+		oursPath + "/mountfaults": list, oursPath + "/namespaces/shop/mountfaults": list, oursPath + "/namespaces/shop/mountfaults/x": encoded(t, hung),
+		oursPath + "/namespaces/bank/mountfaults": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "mountfaults"`),
+		oursPath + "/recoverypolicies":            `{"kind":"RecoveryPolicyList","items":[]}`, oursPath + "/diagnoses": encoded(t, v1.DiagnosisList{Items: []v1.Diagnosis{*waiting("0a")}}),
+		oursPath + "/namespaces/shop/diagnoses/web": encoded(t, waiting("0a")),
 	}})
 	for target, tc := range map[string]struct {
 		status int
@@ -202,19 +189,13 @@ func isPlanned(d *v1.Diagnosis) {
 	d.Status.Phase, d.Status.Outcome, d.Status.Approval = v1.DiagnosisSucceeded, v1.OutcomePlanned, nil
 }
 
-// TestButtons: exactly the plan that was shown is approved, or its Diagnosis deleted, and no other.
 // TestLinesOfTheHashStandAboveTheButtons, unfolded: all other text about a plan is chosen by the writer of the status.
 func TestLinesOfTheHashStandAboveTheButtons(t *testing.T) {
 	t.Parallel()
 	d := waiting(v1.PlanHash(changesOfWaiting))
-	s := pageServerOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/diagnoses") {
-			_ = json.NewEncoder(w).Encode(&v1.DiagnosisList{Items: []v1.Diagnosis{*d}})
-			return
-		}
-		_ = json.NewEncoder(w).Encode(d)
-	}))
+	s := pageServerOf(t, &recordedServer{answers: map[string]string{
+		oursPath + "/diagnoses": encoded(t, &v1.DiagnosisList{Items: []v1.Diagnosis{*d}}), oursPath + "/namespaces/shop/diagnoses/web": encoded(t, d),
+	}})
 	for _, target := range []string{"/diagnosis/shop/web", "/approve"} {
 		_, page := s.get(t, http.MethodGet, target, "")
 		above, _, button := strings.Cut(page, `<form method="post" action="/approve/shop/web">`)
@@ -229,6 +210,7 @@ func TestLinesOfTheHashStandAboveTheButtons(t *testing.T) {
 	}
 }
 
+// TestButtons: exactly the plan that was shown is approved, or its Diagnosis deleted, and no other.
 func TestButtons(t *testing.T) {
 	t.Parallel()
 	hash := v1.PlanHash(changesOfWaiting)
@@ -389,11 +371,7 @@ func TestStartPage(t *testing.T) {
 	for argument, want := range map[string]string{
 		"": "/", "pod/web-0": "/pod/default/web-0", "pod/shop/web-0": "/pod/shop/web-0", "pod/shop/..": "/pod", "pod": "", "pod/": "", "pod//web-0": "", "node/n1": "", "pod/a/b/c": "",
 	} {
-		var args []string
-		if argument != "" {
-			args = []string{argument}
-		}
-		got, err := startPage(args, "default")
+		got, err := startPage(strings.Fields(argument), "default")
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("%q leads to %q, error %v, want %q", argument, got, err, want)
 		}

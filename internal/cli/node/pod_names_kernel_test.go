@@ -6,7 +6,6 @@
 package node
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,22 +22,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-// fakeRuntime knows one pod.
-type fakeRuntime struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	uid string
-}
-
-func (r fakeRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Labels: map[string]string{
-		"io.kubernetes.pod.uid": r.uid, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.name": "from-runtime",
-	}}}}, nil
-}
-
-func (fakeRuntime) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	return &runtimeapi.ListContainersResponse{}, nil
-}
-
 func TestScanAsksTheRuntimeForNames(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it is dead": false} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +35,9 @@ func TestScanAsksTheRuntimeForNames(t *testing.T) {
 			t.Cleanup(func() { l.Close() })
 			if answers {
 				server := grpc.NewServer()
-				runtimeapi.RegisterRuntimeServiceServer(server, fakeRuntime{uid: string(pods[0].UID)})
+				runtimeapi.RegisterRuntimeServiceServer(server, &fakeContainers{containers: []*runtimeapi.ContainerStatus{{Labels: map[string]string{
+					"io.kubernetes.pod.uid": string(pods[0].UID), "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.name": "from-runtime",
+				}}}})
 				go func() { _ = server.Serve(l) }()
 				t.Cleanup(server.Stop)
 			}

@@ -123,25 +123,10 @@ func (r *realNode) checkScan() {
 
 func (r *realNode) compareReport(report *scanReport) (diff string) {
 	r.t.Helper()
-	var faults, unknown []string
-	foreign := len(report.Looked.NotLookedAt) > 0
-	for _, f := range report.Faults {
-		if !r.own(f.Pod.UID, f.Mount.Point) {
-			foreign = true
-			continue
-		}
-		faults = append(faults, fmt.Sprint(f.Code, " ", f.Pod.UID, " ", f.Container, " ", f.Volume, " ", f.Mount.Point))
-	}
-	for _, u := range report.Looked.Unproven {
-		if !r.own(u.Pod.UID, u.Point) {
-			foreign = true
-			continue
-		}
-		unknown = append(unknown, fmt.Sprint(u.Pod.UID, " ", u.Container, " ", u.Volume, " ", u.Point))
-	}
-	r.foreign = foreign
+	faults, unknown := report.listed(r.own)
+	r.foreign = len(report.Looked.NotLookedAt) > 0 || len(faults) < len(report.Faults) || len(unknown) < len(report.Looked.Unproven)
 	diff = differ(r.faults, faults) + differ(r.unknown, unknown) + cmp.Diff(&r.classes, report.Looked.Classes)
-	if clean := len(r.faults)+len(r.unknown) == 0; report.Verdict.Clean != clean && !foreign {
+	if clean := len(r.faults)+len(r.unknown) == 0; report.Verdict.Clean != clean && !r.foreign {
 		diff += fmt.Sprintf("clean is %t, with %d faults and %d unknown places", report.Verdict.Clean, len(r.faults), len(r.unknown))
 	}
 	if diff == "" {

@@ -418,6 +418,21 @@ func newRandomNode(seed uint64, root string, run int, now time.Time) *randomNode
 	return n
 }
 
+// listed are the faults and the unknown places of own pods and points.
+func (r *scanReport) listed(own func(uid, point string) bool) (faults, unknown []string) {
+	for _, f := range r.Faults {
+		if own(f.Pod.UID, f.Mount.Point) {
+			faults = append(faults, fmt.Sprint(f.Code, " ", f.Pod.UID, " ", f.Container, " ", f.Volume, " ", f.Mount.Point))
+		}
+	}
+	for _, u := range r.Looked.Unproven {
+		if own(u.Pod.UID, u.Point) {
+			unknown = append(unknown, fmt.Sprint(u.Pod.UID, " ", u.Container, " ", u.Volume, " ", u.Point))
+		}
+	}
+	return faults, unknown
+}
+
 // TestRandomNodes makes nodes of random pods with random faults, and has a scan judge their answers. Each mount is counted in the class
 // that it was made for. Each fault is found under its code, once, and no other. Each place that cannot be judged is said once. A
 // healthy node is clean, and no other.
@@ -433,14 +448,7 @@ func TestRandomNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var faults, unknown []string
-		for _, f := range r.Faults {
-			point := f.Mount.Point
-			faults = append(faults, fmt.Sprint(f.Code, " ", f.Pod.UID, " ", f.Container, " ", f.Volume, " ", point))
-		}
-		for _, u := range r.Looked.Unproven {
-			unknown = append(unknown, fmt.Sprint(u.Pod.UID, " ", u.Container, " ", u.Volume, " ", u.Point))
-		}
+		faults, unknown := r.listed(func(string, string) bool { return true })
 		for _, list := range [][]string{faults, unknown, n.faults, n.unknown} {
 			slices.Sort(list)
 		}
