@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -36,6 +37,14 @@ func WriteJSON(w io.Writer, v any) error {
 		return err
 	}
 	return verb.Write(w, text)
+}
+
+// Write writes the report of a verb for programs or, as text says it, for people.
+func Write(w io.Writer, f verb.Format, report any, text func(terminal.Screen) string) error {
+	if f == verb.JSON {
+		return WriteJSON(w, report)
+	}
+	return verb.Write(w, text(terminal.New(w, os.Getenv)))
 }
 
 // Duration is a short time.

@@ -219,6 +219,14 @@ func (c *client) keyOf(name string) ctrlclient.ObjectKey {
 	return ctrlclient.ObjectKey{Namespace: c.namespace, Name: name}
 }
 
+// namespaceUnless is the namespace of the call; empty if it is for all of them.
+func (c *client) namespaceUnless(all bool) string {
+	if all {
+		return ""
+	}
+	return c.namespace
+}
+
 // requestAction is the verb and the object of a request to the API server.
 type requestAction struct {
 	verb     string

@@ -68,3 +68,8 @@ func (c *client) commandLine(args ...string) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// kubectlLine is a line to paste, with a verb of kubectl.
+func (c *client) kubectlLine(args ...string) string {
+	return "kubectl" + strings.TrimPrefix(c.commandLine(args...), Name)
+}

@@ -94,12 +94,8 @@ func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if *k.out == verb.JSON {
-		err = render.WriteJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
-	} else {
-		err = verb.Write(cmd.OutOrStdout(), resultsText(screenOf(cmd), results))
-	}
-	if err != nil {
+	text := func(s terminal.Screen) string { return resultsText(s, results) }
+	if err := render.Write(cmd.OutOrStdout(), *k.out, map[string]any{"schemaVersion": 1, "checks": results}, text); err != nil {
 		return err
 	}
 	var blind error

@@ -75,10 +75,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	namespace := apiClient.namespace
-	if o.all {
-		namespace = ""
-	}
+	namespace := apiClient.namespaceUnless(o.all)
 	watcher := &objectWatcher{server: apiClient.server, options: []ctrlclient.ListOption{ctrlclient.InNamespace(namespace)},
 		newList: func() ctrlclient.ObjectList { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
 	if o.node != "" {

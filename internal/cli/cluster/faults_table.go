@@ -228,7 +228,7 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	plan := "its plan; it asks before it heals"
 	if by := pausedBy(mountFault); by != "" {
 		plan = "its plan, which policy " + by + " holds"
-		add("kubectl"+strings.TrimPrefix(v.api.commandLine("edit", "recoverypolicy", by), Name), "set spec.paused to false to have it repaired")
+		add(v.api.kubectlLine("edit", "recoverypolicy", by), "set spec.paused to false to have it repaired")
 	}
 	switch p := mountFault.Status.Pod; {
 	case waiting != "" && mountFault.Status.Diagnosis == waiting: // run would repeat the plan

@@ -54,10 +54,7 @@ func newGetCommand(c *connection) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, namespace := cmd.Context(), apiClient.namespace
-		if o.all {
-			namespace = ""
-		}
+		ctx, namespace := cmd.Context(), apiClient.namespaceUnless(o.all)
 		switch {
 		case o.watch:
 			return o.followDiagnosis(cmd, apiClient, args[0])

@@ -104,11 +104,9 @@ func newImpactCommand(conn *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if *out == verb.JSON {
-				err = render.WriteJSON(cmd.OutOrStdout(), report)
-			} else {
-				err = verb.Write(cmd.OutOrStdout(), impactView{screen: screenOf(cmd), api: apiClient, question: q, report: report}.text())
-			}
+			err = render.Write(cmd.OutOrStdout(), *out, report, func(s terminal.Screen) string {
+				return impactView{screen: s, api: apiClient, question: q, report: report}.text()
+			})
 			return cmp.Or(err, report.finalError())
 		},
 	}

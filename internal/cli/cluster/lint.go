@@ -79,11 +79,7 @@ func newLintCommand(conn *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			namespace := client.namespace
-			if all {
-				namespace = ""
-			}
-			r, err := (&workloadLinter{api: client, namespace: namespace}).lint(cmd.Context())
+			r, err := (&workloadLinter{api: client, namespace: client.namespaceUnless(all)}).lint(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -192,15 +188,10 @@ func (l *workloadLinter) oldestKubelet(ctx context.Context) (oldest *version.Ver
 }
 
 func (r *lintResult) finalError(cmd *cobra.Command, out verb.Format) error {
-	var err error
-	if out == verb.JSON {
-		err = render.WriteJSON(cmd.OutOrStdout(), r)
-	} else {
-		err = verb.Write(cmd.OutOrStdout(), r.resultText(screenOf(cmd)))
+	if err := render.Write(cmd.OutOrStdout(), out, r, r.resultText); err != nil {
+		return err
 	}
 	switch {
-	case err != nil:
-		return err
 	case len(r.Findings) > 0:
 		return verb.ErrFaults
 	case len(r.NotLookedAt) > 0:

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,7 +152,7 @@ func mountedTime(pod *corev1.Pod, list []corev1.Event) (last time.Time) {
 // hints are commands about the Event: they show the object that the volume is made of, by the pod's spec, and the pod.
 func (e podEvents) hints(c *client) (list []terminal.Hint) {
 	kubectl := func(purpose string, args ...string) {
-		list = append(list, terminal.Hint{Line: "kubectl" + strings.TrimPrefix(c.commandLine(args...), Name), Purpose: purpose})
+		list = append(list, terminal.Hint{Line: c.kubectlLine(args...), Purpose: purpose})
 	}
 	namespace := e.pod.Namespace
 	name := volumeOf(e.last)

@@ -163,7 +163,7 @@ func (s *subject) text() string {
 	if len(s.faults) > 0 {
 		hints = view.nextHints(groupRows(s.faults, false))
 		if len(s.faults) == 1 { // its text is shown here
-			hints[0] = terminal.Hint{Line: "kubectl" + strings.TrimPrefix(s.api.commandLine("get", "mf", "-n", s.faults[0].Namespace, s.faults[0].Name, "-o", "yaml"), Name), Purpose: "all of it"}
+			hints[0] = terminal.Hint{Line: s.api.kubectlLine("get", "mf", "-n", s.faults[0].Namespace, s.faults[0].Name, "-o", "yaml"), Purpose: "all of it"}
 		}
 	}
 	if d := s.diagnosis; d != nil {

@@ -131,10 +131,7 @@ func (o *statusOptions) runStatus(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	namespace := ""
-	if o.set.Changed("namespace") {
-		namespace = apiClient.namespace
-	}
+	namespace := apiClient.namespaceUnless(!o.set.Changed("namespace"))
 	ticker := time.NewTicker(redrawInterval)
 	defer ticker.Stop()
 	for drawn := (*statusReport)(nil); ; {

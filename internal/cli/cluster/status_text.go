@@ -66,7 +66,7 @@ func (v statusView) text() string {
 		text += v.screen.Marked("  ", mark, colour, fmt.Sprintf("%s, mode %s: %s", v.screen.Cut(p.Name, 40), p.Mode, state))
 	}
 	if more := len(policies) - maxPolicies; more > 0 {
-		text += fmt.Sprintf("  and %d more: kubectl%s\n", more, strings.TrimPrefix(v.api.commandLine("get", "rp"), Name))
+		text += fmt.Sprintf("  and %d more: %s\n", more, v.api.kubectlLine("get", "rp"))
 	}
 	text += "\n" + v.title(v.repairsPart())
 	if len(repairs) > 0 {

@@ -75,9 +75,9 @@ func (o *uiOptions) runUI(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &pageServer{options: o, api: apiClient, changed: make(chan struct{}), shared: map[string]*sharedPage{}}
-	if o.status.set.Changed("namespace") {
-		s.namespace = apiClient.namespace
+	s := &pageServer{
+		options: o, api: apiClient, namespace: apiClient.namespaceUnless(!o.status.set.Changed("namespace")), changed: make(chan struct{}),
+		shared: map[string]*sharedPage{},
 	}
 	start, err := startPage(args, apiClient.namespace)
 	if err != nil {

@@ -60,7 +60,7 @@ func (s *pageServer) policiesPage(r *http.Request) (ui.Page, error) {
 
 // tablePage is a page with one table. If rows are left out, it says how to get the objects of this resource.
 func (s *pageServer) tablePage(p ui.Page, table ui.Table, resource string) ui.Page {
-	table.Rows, p.Notes = ui.First(table.Rows, maxPageRows, ": kubectl"+strings.TrimPrefix(s.api.commandLine("get", resource), Name))
+	table.Rows, p.Notes = ui.First(table.Rows, maxPageRows, ": "+s.api.kubectlLine("get", resource))
 	if len(table.Rows) > 0 {
 		_, heading, _ := strings.Cut(p.Title, ": ")
 		p.Sections = []ui.Section{{Heading: heading, Table: table}}

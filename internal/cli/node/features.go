@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // NewFeaturesCommand makes the verb features.
@@ -30,7 +31,7 @@ func NewFeaturesCommand() *cobra.Command {
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r := probeFeatures(sys.Features())
-		return writeFormat(cmd.OutOrStdout(), *out, r, r.writeText)
+		return render.Write(cmd.OutOrStdout(), *out, r, r.writeText)
 	}
 	return cmd
 }

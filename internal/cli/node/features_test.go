@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/render"
 )
 
 func TestBackendsFollowFromFeatures(t *testing.T) {
@@ -117,7 +118,7 @@ unmount  kernel    by id
 	if diff := cmp.Diff(want, r.writeText(terminal.Screen{})); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if err := writeFormat(brokenPipe{}, verb.Text, r, r.writeText); !errors.Is(err, errBroken) {
+	if err := render.Write(brokenPipe{}, verb.Text, r, r.writeText); !errors.Is(err, errBroken) {
 		t.Errorf("error %v, want that of the pipe", err)
 	}
 }

@@ -28,7 +28,7 @@ type deviceReport interface {
 
 // writeReport writes a report, and ends as it does.
 func writeReport(w io.Writer, f verb.Format, r deviceReport) error {
-	if err := writeFormat(w, f, r, r.reportText); err != nil {
+	if err := render.Write(w, f, r, r.reportText); err != nil {
 		return err
 	}
 	return r.finalError()

@@ -99,7 +99,7 @@ func (r *lintReport) writeFindings(w io.Writer, format verb.Format) error {
 	case sarifFormat:
 		format, all = verb.JSON, r.sarif()
 	}
-	switch err := writeFormat(w, format, all, text); {
+	switch err := render.Write(w, format, all, text); {
 	case err != nil:
 		return err
 	case r.failed != nil:

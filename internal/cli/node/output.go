@@ -4,14 +4,9 @@
 package node
 
 import (
-	"io"
-	"os"
-
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
-	"kubediag.org/kubediag/internal/render"
 	"kubediag.org/kubediag/internal/ui"
 )
 
@@ -32,12 +27,4 @@ func (o *scanOptions) addPage(cmd *cobra.Command) {
 	*o.out = verb.Text
 	verb.AddFormat(cmd, o.out, "how to write: text, json or html (a page in one file)", `must be "text", "json" or "html"`, verb.Text, verb.JSON, verb.HTML)
 	ui.AddLanguage(cmd, &o.language)
-}
-
-// writeFormat writes a report for programs or, as text says it, for people.
-func writeFormat(w io.Writer, f verb.Format, all any, text func(terminal.Screen) string) error {
-	if f == verb.JSON {
-		return render.WriteJSON(w, all)
-	}
-	return verb.Write(w, text(terminal.New(w, os.Getenv)))
 }

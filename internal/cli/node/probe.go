@@ -61,7 +61,7 @@ func NewProbeCommand() *cobra.Command {
 			}
 			return fmt.Errorf("%q: %w", args[0], err)
 		}
-		if err := writeFormat(cmd.OutOrStdout(), *out, report, report.reportText); err != nil {
+		if err := render.Write(cmd.OutOrStdout(), *out, report, report.reportText); err != nil {
 			return err
 		}
 		if report.Code != "" {
