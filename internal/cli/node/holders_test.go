@@ -5,7 +5,6 @@ package node
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -196,22 +195,6 @@ func TestReportsFitTheScreen(t *testing.T) {
 			if terminal.Columns(strings.TrimSuffix(line, "\n")) > s.Width && len(words) > 0 && terminal.Columns(words[len(words)-1]) < s.Width/2 {
 				t.Errorf("%s: a line is too long: %q", name, line)
 			}
-		}
-	}
-}
-
-// TestAHolderHasItsKeysWhereThereIsNothingToSay: programs rely on them.
-func TestAHolderHasItsKeysWhereThereIsNothingToSay(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	var got map[string]json.RawMessage
-	err := render.WriteJSON(&b, newUseHolder(device.HolderInfo{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
-	if err = errors.Join(err, json.Unmarshal([]byte(b.String()), &got)); err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"kind", "mountNamespace", "pids", "mountPoint", "pod", "container"} {
-		if got[key] == nil {
-			t.Errorf("a holder has no %s", key)
 		}
 	}
 }
