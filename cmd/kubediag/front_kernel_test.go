@@ -247,16 +247,29 @@ func (s *scenery) daemon(t *testing.T, pod *corev1.Pod, name string) daemon {
 // loop has a copy of a mount that the kubelet has unmounted hold a loop device.
 func (s *scenery) loop(t *testing.T) {
 	t.Helper()
-	image := filepath.Join(t.TempDir(), "image")
-	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
-	s.device = attach(t, image)
-	tool(t, "mkfs.ext4", "-q", s.device)
+	s.device = newExt4(t)
 	s.copied = filepath.Join(s.Root, "plugins/kubernetes.io/local-volume/mounts/pv-1")
 	must(t, os.MkdirAll(s.copied, 0o755))
 	must(t, sys.NewMount(s.device, s.copied, "ext4", ""))
 	t.Cleanup(func() { _ = systest.UnmountPath(s.copied, true) })
 	s.holder = kerneltest.Start(t, "copy")
 	must(t, systest.UnmountPath(s.copied, false))
+}
+
+// newImage is an empty file for a file system.
+func newImage(t *testing.T, size int64) string {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "image")
+	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, size)))
+	return image
+}
+
+// newExt4 is a loop device with an ext4.
+func newExt4(t *testing.T) string {
+	t.Helper()
+	device := attach(t, newImage(t, 16<<20))
+	tool(t, "mkfs.ext4", "-q", device)
+	return device
 }
 
 // attach returns a loop device of an image, which goes with the test.

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,9 +61,9 @@ func TestOneStateOneAnswer(t *testing.T) {
 			if diff := cmp.Diff(want, w.scanAnswer(t)); diff != "" {
 				t.Errorf("scan (-want +got):\n%s", diff)
 			}
-			w.checkBrief(t, want)
+			w.run(t, "scan", "--pods="+w.pods, "--brief").agrees(t, want)
 			if probe != "" {
-				w.checkProbe(t, probe, want)
+				callers[0].run(t, w.s.program, "", "probe", probe).agrees(t, want)
 			}
 			for door, args := range map[string][]string{"node": nil, "pod": {"--pod=" + w.Pod.Namespace + "/" + w.Pod.Name}} {
 				if diff := cmp.Diff(planned(want), w.diagnosisAnswer(t, args...)); diff != "" {
@@ -104,25 +103,12 @@ func joined(codes []string) string {
 func (w *brokenNode) scanAnswer(t *testing.T) answer {
 	t.Helper()
 	r := w.run(t, "scan", "--pods="+w.pods, "-o", "json")
-	var report struct {
-		Verdict struct {
-			Clean     bool
-			NotJudged int
-		}
-		Faults []struct {
-			Code  string
-			Heal  string
-			Pod   fault.Pod
-			Mount fault.Mount
-		}
-	}
-	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
-		t.Fatalf("%v: %s", err, r)
-	}
+	var report scanned
+	r.read(t, &report)
 	var codes, heals []string
 	for _, f := range report.Faults {
 		if w.own(f.Pod.UID, f.Mount.Point) {
-			codes, heals = append(codes, f.Code), append(heals, f.Heal)
+			codes, heals = append(codes, string(f.Code)), append(heals, string(f.Heal))
 		}
 	}
 	if wantStatus := map[bool]int{true: 0, false: 2}[report.Verdict.Clean]; len(report.Faults) == 0 && r.status != wantStatus {
@@ -131,25 +117,13 @@ func (w *brokenNode) scanAnswer(t *testing.T) answer {
 	return answer{Code: joined(codes), Heal: joined(heals), Judged: report.Verdict.NotJudged == 0}
 }
 
-// checkBrief checks that the one line of scan agrees.
-func (w *brokenNode) checkBrief(t *testing.T, want answer) {
+// agrees checks a verb that has no more than a text and a status.
+func (r *result) agrees(t *testing.T, want answer) {
 	t.Helper()
-	r := w.run(t, "scan", "--pods="+w.pods, "--brief")
 	switch {
 	case want.Code != "" && (r.status != 1 || !strings.Contains(r.out, want.Code)),
 		want.Code == "" && !want.Judged && r.status != 2, want.Code == "" && want.Judged && r.status != 0:
-		t.Errorf("scan --brief: %s, want %+v", r, want)
-	}
-}
-
-// checkProbe checks that the answer of a path agrees.
-func (w *brokenNode) checkProbe(t *testing.T, point string, want answer) {
-	t.Helper()
-	r := callers[0].run(t, w.s.program, "", "probe", point)
-	switch {
-	case want.Code != "" && (r.status != 1 || !strings.Contains(r.out, want.Code)),
-		want.Code == "" && !want.Judged && r.status != 2, want.Code == "" && want.Judged && r.status != 0:
-		t.Errorf("probe: %s, want %+v", r, want)
+		t.Errorf("%s, want %+v", r, want)
 	}
 }
 
@@ -188,18 +162,11 @@ func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 	var report struct {
 		Repairs []struct {
 			Result string
-			Faults []struct {
-				Code  string
-				Heal  string
-				Pod   fault.Pod
-				Mount fault.Mount
-			}
+			Faults []scannedFault
 		}
 		Looked struct{ Unproven []struct{ Point string } }
 	}
-	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
-		t.Fatalf("%v: %s", err, r)
-	}
+	r.read(t, &report)
 	a := answer{Judged: len(report.Looked.Unproven) == 0}
 	var codes, heals []string
 	for _, one := range report.Repairs {
@@ -207,8 +174,8 @@ func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 			if !w.own(f.Pod.UID, f.Mount.Point) {
 				continue
 			}
-			codes, heals = append(codes, f.Code), append(heals, f.Heal)
-			if (one.Result == "Planned") != (f.Heal == string(fault.HealSafe)) {
+			codes, heals = append(codes, string(f.Code)), append(heals, string(f.Heal))
+			if (one.Result == "Planned") != (f.Heal == fault.HealSafe) {
 				t.Errorf("recover --dry-run: %s, and the heal of %s is %s", one.Result, f.Code, f.Heal)
 			}
 		}

@@ -215,11 +215,8 @@ func unmounted(t *testing.T, w *brokenNode) string {
 // onDisk has the volume be a directory of ext4 on a loop device, to which change happens then.
 func onDisk(change func(t *testing.T, w *brokenNode, device string)) func(*testing.T, *brokenNode) string {
 	return func(t *testing.T, w *brokenNode) string {
-		image := filepath.Join(t.TempDir(), "image")
-		must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
-		device := attach(t, image)
+		device := newExt4(t)
 		t.Cleanup(func() { _ = errors.Join(systest.UnmountPath(w.Point, true), systest.UnmountPath(w.Staging, true)) })
-		tool(t, "mkfs.ext4", "-q", device)
 		w.mountVolume(t, w.Dir, func() {
 			tool(t, "mount", "-o", "errors=remount-ro", device, w.Staging)
 			must(t, os.MkdirAll(filepath.Join(w.Staging, w.Dir), 0o755))

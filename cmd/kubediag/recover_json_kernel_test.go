@@ -6,7 +6,6 @@
 package main
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -36,9 +35,7 @@ type changedOne struct {
 // json reads the output of a command with -o json, and fails the test if the command has not ended with the status.
 func (r *result) json(t *testing.T, status int) (c changed) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(r.out), &c); err != nil {
-		t.Fatalf("%v: %s", err, r)
-	}
+	r.read(t, &c)
 	r.says(t, status)
 	return c
 }

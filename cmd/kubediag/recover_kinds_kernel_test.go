@@ -6,7 +6,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -107,8 +106,7 @@ func (w *brokenNode) strand(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(from, orphantest.Gone, "volumes/kubernetes.io~csi", orphantest.Volume, "vol_data.json"), nil, 0o600))
 	must(t, orphantest.WriteKeys(filepath.Join(from, orphantest.Gone, "volumes/kubernetes.io~configmap/cfg")))
 	must(t, os.WriteFile(filepath.Join(from, orphantest.Other, "volumes/kubernetes.io~empty-dir/cache/data"), []byte("x"), 0o600))
-	image := filepath.Join(t.TempDir(), "image")
-	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
+	image := newImage(t, 16<<20)
 	tool(t, "mkfs.ext4", "-q", "-I", "256", "-d", from, image)
 	var script strings.Builder
 	must(t, filepath.WalkDir(from, func(name string, _ os.DirEntry, err error) error {
@@ -187,19 +185,8 @@ func TestScanListsAnOrphanOnce(t *testing.T) {
 	w := newNode(t, &volumetest.Scene{Scene: kubelettest.New(t), Pod: kubelettest.NewPod()})
 	w.strand(t)
 	r := callers[0].run(t, w.s.program, "", "scan", "--kubelet-pid="+w.kubelet(t), "--pods="+w.pods, "-o", "json")
-	var report struct {
-		Faults []struct {
-			Code fault.Code
-			Pod  struct{ UID string }
-		}
-		Looked struct {
-			Unproven []struct {
-				Point string
-				Pod   struct{ UID string }
-			}
-		}
-	}
-	must(t, json.Unmarshal([]byte(r.out), &report))
+	var report scanned
+	r.read(t, &report)
 	listed := map[string][]string{}
 	for _, f := range report.Faults {
 		listed[f.Pod.UID] = append(listed[f.Pod.UID], string(f.Code))

@@ -25,24 +25,41 @@ import (
 // scanned has the fields that a program reads of a scan.
 type scanned struct {
 	Verdict struct {
-		Faults, Places, Safe int
-		PodsNow              []string
+		Clean                           bool
+		Faults, Places, Safe, NotJudged int
+		PodsNow                         []string
 	}
-	Faults []struct {
-		Place    int
-		Code     fault.Code
-		Impact   fault.Impact
-		Heal     fault.Heal
-		Commands []fault.Command
+	Faults []scannedFault
+	Looked struct {
+		Unproven []struct {
+			Point, Why string
+			Pod        fault.Pod
+		}
+	}
+}
+
+// scannedFault has the fields of a fault.
+type scannedFault struct {
+	Place    int
+	Code     fault.Code
+	Impact   fault.Impact
+	Heal     fault.Heal
+	Commands []fault.Command
+	Pod      fault.Pod
+	Mount    fault.Mount
+}
+
+// read reads the JSON that a verb has written.
+func (r *result) read(t *testing.T, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.out), into); err != nil {
+		t.Fatalf("%v: %s", err, r)
 	}
 }
 
 func (s *scenery) scan(t *testing.T) (found scanned) {
 	t.Helper()
-	r := callers[0].run(t, s.program, "", "scan", "-o", "json", "--kubelet-root="+s.Root)
-	if err := json.Unmarshal([]byte(r.out), &found); err != nil {
-		t.Fatalf("%v: %s", err, r)
-	}
+	callers[0].run(t, s.program, "", "scan", "-o", "json", "--kubelet-root="+s.Root).read(t, &found)
 	return found
 }
 

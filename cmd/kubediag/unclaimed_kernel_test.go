@@ -6,7 +6,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -77,17 +76,8 @@ func TestDeadFUSEWithoutSpecs(t *testing.T) {
 			}
 		}
 		r := scan("-o", "json")
-		var report struct {
-			Looked struct {
-				Unproven []struct {
-					Point, Why string
-					Pod        struct{ UID string }
-				}
-			}
-		}
-		if err := json.Unmarshal([]byte(r.out), &report); err != nil {
-			t.Fatalf("%v: %s", err, r)
-		}
+		var report scanned
+		r.read(t, &report)
 		places := report.Looked.Unproven
 		if len(places) != 1 || places[0].Point != host || places[0].Pod.UID != leavingUID ||
 			!strings.Contains(places[0].Why, fmt.Sprintf("process %d of the pod", app.Pid)) || !strings.Contains(places[0].Why, ns.String()) {

@@ -33,19 +33,7 @@ import (
 // verdicts are the answers of the front doors about one node, and about one mount of it.
 type verdicts struct {
 	scan, brief, json, probe, recover *result
-	report                            struct {
-		Verdict struct {
-			Clean     bool
-			NotJudged int
-		}
-		Faults []struct {
-			Code  fault.Code
-			Mount struct{ Point string }
-		}
-		Looked struct {
-			Unproven []struct{ Point, Why string }
-		}
-	}
+	report                            scanned
 }
 
 // readVerdicts asks each front door. more are flags of scan and recover.
@@ -58,9 +46,7 @@ func readVerdicts(t *testing.T, program, root, point string, more ...string) *ve
 		json: run(append([]string{"scan", "-o", "json"}, of...)...), probe: run("probe", point),
 		recover: run(append([]string{"recover", "--dry-run"}, of...)...),
 	}
-	if err := json.Unmarshal([]byte(v.json.out), &v.report); err != nil {
-		t.Fatalf("%v: %s", err, v.json)
-	}
+	v.json.read(t, &v.report)
 	return v
 }
 
@@ -164,10 +150,7 @@ type disk struct {
 func newDisk(t *testing.T, plugin, options string) *disk {
 	t.Helper()
 	d := &disk{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), program: program(t)}
-	image := filepath.Join(t.TempDir(), "image")
-	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
-	d.device = attach(t, image)
-	tool(t, "mkfs.ext4", "-q", d.device)
+	d.device = newExt4(t)
 	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}
 	d.point = d.Node.VolumePoint(kubelet.Volume{PodUID: string(d.pod.UID), Plugin: plugin, Name: "data"})
 	if plugin == "" {
@@ -194,6 +177,16 @@ func (d *disk) verdicts(t *testing.T) *verdicts {
 	return readVerdicts(t, d.program, d.Root, d.point, "--pods="+d.pods)
 }
 
+// checkUnjudged checks that the volume is called neither right nor wrong, for a reason.
+func (d *disk) checkUnjudged(t *testing.T, why string) {
+	t.Helper()
+	v := d.verdicts(t)
+	v.checkUnjudged(t, d.point, why)
+	if v.probe.status != 2 {
+		t.Errorf("probe: %s, want status 2", v.probe)
+	}
+}
+
 // TestFileSystemsOnDisks: those that fail are seen, with each plugin and as a hostPath.
 func TestFileSystemsOnDisks(t *testing.T) {
 	const local = "kubernetes.io/local-volume"
@@ -201,12 +194,8 @@ func TestFileSystemsOnDisks(t *testing.T) {
 		t.Run("plugin "+plugin, func(t *testing.T) {
 			d := newDisk(t, plugin, "errors=remount-ro")
 			d.verdicts(t).checkClean(t)
-			must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
-			v := d.verdicts(t)
-			v.checkUnjudged(t, d.point, "read-only")
-			if v.probe.status != 2 {
-				t.Errorf("probe: %s, want status 2", v.probe)
-			}
+			disturbed(t, nil, d.device)
+			d.checkUnjudged(t, "read-only")
 			d.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true
 			if v := d.verdicts(t); v.scan.status != 0 || !v.report.Verdict.Clean {
 				t.Errorf("a pod that only reads: %s", v.scan)
@@ -222,13 +211,9 @@ func TestFileSystemsOnDisks(t *testing.T) {
 	t.Run("no path", testNoPath)
 	t.Run("mounted read-only after an error", func(t *testing.T) {
 		d := newDisk(t, local, "errors=remount-ro")
-		must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
+		disturbed(t, nil, d.device)
 		must(t, systest.RemountBindReadOnly(d.point))
-		v := d.verdicts(t)
-		v.checkUnjudged(t, d.point, "has noted errors (1 since")
-		if v.probe.status != 2 {
-			t.Errorf("probe: %s, want status 2", v.probe)
-		}
+		d.checkUnjudged(t, "has noted errors (1 since")
 	})
 	t.Run("XFS that is shut down", testXFS)
 	t.Run("read-only on purpose", func(t *testing.T) { newDisk(t, local, "ro").verdicts(t).checkClean(t) })
@@ -237,11 +222,7 @@ func TestFileSystemsOnDisks(t *testing.T) {
 		tool(t, "fsfreeze", "-f", d.point)
 		thaw := sync.OnceFunc(func() { tool(t, "fsfreeze", "-u", d.point) })
 		t.Cleanup(thaw)
-		v := d.verdicts(t)
-		v.checkUnjudged(t, d.point, "a write to it does not end")
-		if v.probe.status != 2 {
-			t.Errorf("probe: %s, want status 2", v.probe)
-		}
+		d.checkUnjudged(t, "a write to it does not end")
 		thaw()
 		d.verdicts(t).checkClean(t)
 	})
@@ -256,7 +237,7 @@ func testKubeletsDisk(t *testing.T) {
 	d.pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	must(t, os.MkdirAll(d.Node.VolumePoint(kubelet.Volume{PodUID: string(d.pod.UID), Plugin: kubelettest.EmptyDir, Name: "data"}), 0o755))
 	d.verdicts(t).checkClean(t)
-	must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
+	disturbed(t, nil, d.device)
 	d.verdicts(t).checkUnjudged(t, d.point, "each volume that is no mount: ")
 }
 
@@ -269,9 +250,7 @@ func testXFS(t *testing.T) {
 	must(t, debian.Install(t.Context(), "mkfs.xfs"))
 	d := newDisk(t, "kubernetes.io/local-volume", "rw")
 	must(t, systest.UnmountPath(d.point, false))
-	image := filepath.Join(t.TempDir(), "xfs")
-	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 320<<20)))
-	device := attach(t, image)
+	device := attach(t, newImage(t, 320<<20))
 	tool(t, "mkfs.xfs", "-q", device)
 	tool(t, "mount", device, d.point)
 	d.verdicts(t).checkClean(t)
@@ -313,21 +292,11 @@ func (m *mapped) table(target string) string {
 	return fmt.Sprintf("0 %d %s", 16<<20/512, strings.ReplaceAll(target, "DEVICE", m.disk.device))
 }
 
-// check wants that nothing is called right, for a reason.
-func (m *mapped) check(t *testing.T, reason string) {
-	t.Helper()
-	v := m.verdicts(t)
-	v.checkUnjudged(t, m.point, reason)
-	if v.probe.status != 2 {
-		t.Errorf("probe: %s, want status 2", v.probe)
-	}
-}
-
 // testSuspended suspends the mapped device of a volume and does not freeze its file system. Reads from memory still succeed.
 func testSuspended(t *testing.T) {
 	m := newMapped(t, "linear DEVICE 0")
 	tool(t, "dmsetup", "suspend", "--nolockfs", "--noudevsync", m.name)
-	m.check(t, fmt.Sprintf("%q is suspended", m.device))
+	m.checkUnjudged(t, fmt.Sprintf("%q is suspended", m.device))
 }
 
 // testErrors has the mapped device of a volume answer with errors alone, as dmsetup wipe_table and LVM do for a disk that is gone.
@@ -336,7 +305,7 @@ func testErrors(t *testing.T) {
 	tool(t, "dmsetup", "suspend", "--noudevsync", m.name)
 	tool(t, "dmsetup", "load", "--table", m.table("error"), m.name)
 	tool(t, "dmsetup", "resume", "--noudevsync", m.name)
-	m.check(t, fmt.Sprintf(`the mapped device %q answers each request with an error`, m.device))
+	m.checkUnjudged(t, fmt.Sprintf(`the mapped device %q answers each request with an error`, m.device))
 	tool(t, "dmsetup", "suspend", "--nolockfs", "--noudevsync", m.name)
 	tool(t, "dmsetup", "load", "--table", m.table("linear DEVICE 0"), m.name)
 }
@@ -349,7 +318,7 @@ func testNoPath(t *testing.T) {
 	}
 	m := newMapped(t, "multipath 0 0 1 1 round-robin 0 1 0 DEVICE")
 	tool(t, "dmsetup", "message", m.name, "0", "fail_path "+m.disk.device)
-	m.check(t, fmt.Sprintf(`the mapped device %q has no path that works`, m.device))
+	m.checkUnjudged(t, fmt.Sprintf(`the mapped device %q has no path that works`, m.device))
 	tool(t, "dmsetup", "message", m.name, "0", "reinstate_path "+m.disk.device)
 }
 
