@@ -49,7 +49,7 @@ type bindWatcher struct {
 	memory   *bindMemory
 	binds    bindQueue
 	node     *kubelet.Node
-	mounts   *mountList
+	mounts   mountList
 	sources  *sourceWatcher
 	asksOnly bool
 
@@ -79,7 +79,7 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnl
 	}
 	go sources.readEvents()
 	return &bindWatcher{
-		sentinel: s, memory: memory, binds: newBindQueue(s.Pods), node: node, mounts: newMountList(), sources: sources,
+		sentinel: s, memory: memory, binds: newBindQueue(s.Pods), node: node, sources: sources,
 		habits: node.Habits(), asksOnly: asksOnly,
 	}, nil
 }

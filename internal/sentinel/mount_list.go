@@ -24,10 +24,8 @@ const (
 // mountList lists the mounts below a directory of the kubelet. Only one goroutine uses it, and closes it.
 type mountList struct {
 	restBudget
-	lister *mountns.Lister
+	lister mountns.Lister
 }
-
-func newMountList() *mountList { return &mountList{lister: mountns.NewLister()} }
 
 // list returns the mounts if they have changed since the last call. It reports no change while the budget does not
 // allow a new list.

@@ -27,7 +27,7 @@ func TestMountListsKeepCPUShare(t *testing.T) {
 	} {
 		began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var lists []time.Duration
-		m := newMountList()
+		m := &mountList{}
 		for now := began; now.Sub(began) < time.Hour; now = now.Add(tickInterval) {
 			if !now.Before(m.notBefore) {
 				lists = append(lists, now.Sub(began))
@@ -42,7 +42,7 @@ func TestMountListsKeepCPUShare(t *testing.T) {
 
 // TestResetsDoNotDelayMountList: a process that causes one reset after another cannot delay later lists.
 func TestResetsDoNotDelayMountList(t *testing.T) {
-	now, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), newMountList()
+	now, m := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), &mountList{}
 	for range 1000 {
 		m.reset()
 		m.chargeList(now, time.Minute)

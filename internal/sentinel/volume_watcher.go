@@ -64,7 +64,7 @@ const (
 // or requests wait at it. Only one goroutine uses it.
 type volumeWatcher struct {
 	sentinel   *Sentinel
-	mounts     *mountList
+	mounts     mountList
 	seed       maphash.Seed
 	mountsHash uint64 // of the mounts that are watched
 
@@ -90,7 +90,7 @@ type volumeWatcher struct {
 
 func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
-		sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
+		sentinel: s, seed: maphash.MakeSeed(),
 		present: map[fault.Key]fault.Finding{}, backoffs: map[fault.Key]*repairBackoff{}, decisions: s.Guard.Subscribe(),
 		begun: s.begunFor(fromVolumes),
 	}

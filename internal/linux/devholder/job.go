@@ -95,13 +95,13 @@ type job struct {
 	startTime   time.Time
 	calls       bounded.Calls
 	descriptors sys.Descriptors
+	mapTexts    sync.Pool // *[]byte, room for memory maps: a look that is left behind keeps its own
 
-	mu       sync.Mutex
-	emit     func(v any) error
-	failed   error // of emit
-	ended    bool  // no thread that was left behind may write
-	tally    jobCounts
-	mapTexts [][]byte // room for memory maps
+	mu     sync.Mutex
+	emit   func(v any) error
+	failed error // of emit
+	ended  bool  // no thread that was left behind may write
+	tally  jobCounts
 }
 
 func runJob(ctx context.Context, in []byte, emit func(v any) error) error {
@@ -133,22 +133,6 @@ func (j *job) write(line jobOutput) error {
 		j.failed = j.emit(line)
 	}
 	return j.failed
-}
-
-// takeBuffer returns room for a memory map, which a look that is left behind keeps.
-func (j *job) takeBuffer() (buf []byte) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if last := len(j.mapTexts) - 1; last >= 0 {
-		buf, j.mapTexts = j.mapTexts[last], j.mapTexts[:last]
-	}
-	return buf
-}
-
-func (j *job) giveBuffer(buf []byte) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mapTexts = append(j.mapTexts, buf)
 }
 
 // mayAsk reports whether the process or namespace of key is asked: not if an earlier one waits for it, or too many did not

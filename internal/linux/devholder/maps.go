@@ -28,14 +28,19 @@ func (j *job) findMappings(task taskInfo, program string) error {
 	if err != nil || !mapped {
 		return err
 	}
-	text, err := sys.ReadProc(name, j.takeBuffer())
+	room, _ := j.mapTexts.Get().(*[]byte)
+	if room == nil {
+		room = new([]byte)
+	}
+	text, err := sys.ReadProc(name, *room)
 	if errors.Is(err, sys.ErrTooLarge) {
 		return errUnanswered
 	}
 	if err != nil {
 		return err
 	}
-	defer j.giveBuffer(text)
+	*room = text
+	defer j.mapTexts.Put(room)
 	var known [][]byte // a file has many mappings
 	eachMapping(text, func(number blockdev.Number, at, path []byte) {
 		same := func(other []byte) bool { return bytes.Equal(path, other) }

@@ -34,7 +34,7 @@ type testLister struct {
 }
 
 func newTestLister(procfs, blind bool) *testLister {
-	return &testLister{Lister: NewLister(), procfs: procfs, blind: blind}
+	return &testLister{Lister: &Lister{}, procfs: procfs, blind: blind}
 }
 
 func (l *testLister) List(ns Namespace, below string) (mounts []Mount, changed bool, err error) {
