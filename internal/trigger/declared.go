@@ -26,9 +26,9 @@ func notYet(reason, format string, args ...any) *Rejection {
 
 // declared refuses a cause whose OperationSet cannot be used, or that has parameters which no Operation of the set
 // declares.
-func (m *diagnosisMaker) declared(ctx context.Context, t *v1.Trigger, cause *Cause) error {
+func (d *Dispatcher) declared(ctx context.Context, t *v1.Trigger, cause *Cause) error {
 	set := &v1.OperationSet{}
-	err := m.client.Get(ctx, client.ObjectKey{Name: t.Spec.OperationSet}, set)
+	err := d.Client.Get(ctx, client.ObjectKey{Name: t.Spec.OperationSet}, set)
 	switch {
 	case apierrors.IsNotFound(err):
 		return notYet(v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
@@ -46,7 +46,7 @@ func (m *diagnosisMaker) declared(ctx context.Context, t *v1.Trigger, cause *Cau
 			continue
 		}
 		op := &v1.Operation{}
-		err := m.client.Get(ctx, client.ObjectKey{Name: n.Operation}, op)
+		err := d.Client.Get(ctx, client.ObjectKey{Name: n.Operation}, op)
 		if err != nil {
 			return fmt.Errorf("reading operation %q: %w", n.Operation, err)
 		}

@@ -73,7 +73,7 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 	l := d.lanes[t.Name]
 	if l == nil {
 		l = &lane{
-			name: t.Name, maker: &diagnosisMaker{client: d.Client, reader: d.Reader, namespace: d.Namespace},
+			name: t.Name, dispatcher: d,
 			pace: share.NewBucket(paceOf(0), paceOf(0).Quarter()), room: share.Room{Places: maxWaiting}, causes: map[string]Cause{},
 			queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[turn]{Queue: share.NewStore(func(of turn) share.Owner { return of.owner })}),
 			delta: Tally{Dropped: map[string]v1.TriggerDrop{}},

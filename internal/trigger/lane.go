@@ -35,10 +35,10 @@ var errFull = errors.New("queue of the trigger is full")
 // lane is the queue of one Trigger. Each has a goroutine, so that no Trigger waits for another. In a lane, namespaces take turns, and
 // then pods. They share its room and its pace, too.
 type lane struct {
-	name  string
-	maker *diagnosisMaker
-	stop  context.CancelFunc // nil until the lane runs
-	queue workqueue.TypedInterface[turn]
+	name       string
+	dispatcher *Dispatcher
+	stop       context.CancelFunc // nil until the lane runs
+	queue      workqueue.TypedInterface[turn]
 
 	mu       sync.Mutex
 	pace     *share.Bucket // of Diagnoses
@@ -196,7 +196,7 @@ func (e laterError) Error() string { return fmt.Sprint("the turn comes in ", e.w
 func (l *lane) work(ctx context.Context, cause Cause) (later time.Duration) {
 	var last error
 	_ = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}, func(ctx context.Context) (bool, error) {
-		last = l.maker.make(ctx, l, &cause)
+		last = l.dispatcher.make(ctx, l, &cause)
 		if e, ok := errors.AsType[laterError](last); ok {
 			later, last = e.wait, nil
 		}

@@ -33,13 +33,13 @@ func (t target) key(trigger types.UID) string {
 
 // findTargets returns the targets of the Diagnoses of a cause: the pod, the node, or the nodes that the Trigger selects, which are listed
 // in pages and without their status.
-func (m *diagnosisMaker) findTargets(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
+func (d *Dispatcher) findTargets(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	switch {
 	case cause.Pod != nil:
 	case cause.Node != "":
-		return m.nodeTarget(ctx, cause.Node)
+		return d.nodeTarget(ctx, cause.Node)
 	case t.Spec.NodeName != "":
-		return m.nodeTarget(ctx, t.Spec.NodeName)
+		return d.nodeTarget(ctx, t.Spec.NodeName)
 	case t.Spec.NodeSelector == nil:
 		return nil, Reject(v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
 	default:
@@ -48,7 +48,7 @@ func (m *diagnosisMaker) findTargets(ctx context.Context, t *v1.Trigger, cause *
 			return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector: %v", err)
 		}
 		var found []target
-		err = kubeclient.EachPage(ctx, m.reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
+		err = kubeclient.EachPage(ctx, d.Reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
 			for i := range page.Items {
 				found = append(found, target{node: page.Items[i].Name})
 			}
@@ -62,7 +62,7 @@ func (m *diagnosisMaker) findTargets(ctx context.Context, t *v1.Trigger, cause *
 		return found, nil
 	}
 	var pod corev1.Pod
-	err := m.reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
+	err := d.Reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
 	// Kubelets know a static pod by the digest of its file.
 	same := cause.PodUID == "" || pod.UID == cause.PodUID || pod.Annotations["kubernetes.io/config.hash"] == string(cause.PodUID)
 	switch {
@@ -77,8 +77,8 @@ func (m *diagnosisMaker) findTargets(ctx context.Context, t *v1.Trigger, cause *
 	return []target{{node: pod.Spec.NodeName, pod: cause.Pod}}, nil
 }
 
-func (m *diagnosisMaker) nodeTarget(ctx context.Context, name string) ([]target, error) {
-	absent, err := kubeclient.NodeAbsent(ctx, m.reader, name)
+func (d *Dispatcher) nodeTarget(ctx context.Context, name string) ([]target, error) {
+	absent, err := kubeclient.NodeAbsent(ctx, d.Reader, name)
 	switch {
 	case err != nil:
 		return nil, err
