@@ -15,9 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -89,7 +87,7 @@ func TestPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSweeper(t, interceptor.Funcs{}, there, tc.lease)
-			if err := s.deleteOldLeases(t.Context()); err != nil {
+			if err := s.passes().Pass(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if left := s.leasesLeft(t); (len(left) == 0) != tc.goes {
@@ -99,37 +97,27 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// An error about one Lease does not keep the others; a conflict or a missing Lease is no error.
+// A deletion that fails ends no pass, and nothing is deleted that has changed since it was read.
 func TestPassMeetsErrors(t *testing.T) {
 	t.Parallel()
-	resource := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-	other := errors.New("connection refused")
-	for name, tc := range map[string]struct{ err, want error }{
-		"gone already":    {apierrors.NewNotFound(resource, "x"), nil},
-		"renewed since":   {apierrors.NewConflict(resource, "x", nil), nil},
-		"server in pains": {other, other},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSweeper(t, interceptor.Funcs{
-				Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-					p := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
-					if p == nil || p.UID == nil || p.ResourceVersion == nil {
-						t.Error("what has changed since would be deleted")
-					}
-					if o.GetName() == v1.AgentLeaseName("a") {
-						return tc.err
-					}
-					return c.Delete(ctx, o, opts...)
-				},
-			}, leaseOf("a", 2*time.Hour), leaseOf("b", 2*time.Hour))
-			if err := s.deleteOldLeases(t.Context()); !errors.Is(err, tc.want) {
-				t.Errorf("error = %v, want %v", err, tc.want)
+	refused := errors.New("connection refused")
+	s := newSweeper(t, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			p := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
+			if p == nil || p.UID == nil || p.ResourceVersion == nil {
+				t.Error("what has changed since would be deleted")
 			}
-			if diff := cmp.Diff([]string{v1.AgentLeaseName("a")}, s.leasesLeft(t)); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
+			if o.GetName() == v1.AgentLeaseName("a") {
+				return refused
 			}
-		})
+			return c.Delete(ctx, o, opts...)
+		},
+	}, leaseOf("a", 2*time.Hour), leaseOf("b", 2*time.Hour))
+	if err := s.deleteOldLeases(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("error = %v, want %v", err, refused)
+	}
+	if diff := cmp.Diff([]string{v1.AgentLeaseName("a")}, s.leasesLeft(t)); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
 
@@ -147,35 +135,6 @@ func TestNodeThatCannotBeRead(t *testing.T) {
 	}
 	if left := s.leasesLeft(t); len(left) != 1 {
 		t.Errorf("left: %q", left)
-	}
-}
-
-// Start makes a pass at once and one at every tick, in spite of errors, until it is told to stop.
-func TestStart(t *testing.T) {
-	t.Parallel()
-	passes := make(chan bool)
-	s := newSweeper(t, interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			passes <- true
-			return errors.New("connection refused")
-		},
-	})
-	clock := testclock.NewFakeClock(now)
-	s.Clock = clock
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.passes().Start(ctx) }()
-	<-passes // its ticker is there by now
-	for range 2 {
-		clock.Step(sweepInterval)
-		<-passes
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("start: %v", err)
-	}
-	if !s.passes().NeedLeaderElection() {
-		t.Error("everybody deletes, not only the leader")
 	}
 }
 

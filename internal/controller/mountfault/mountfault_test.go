@@ -13,10 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
-	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -61,7 +58,7 @@ func TestPass(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	if err := c.collectAll(t.Context()); err != nil {
+	if err := c.passes().Pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"there-1"}, c.faultsLeft(t)); diff != "" {
@@ -91,47 +88,15 @@ func TestNodesThatCannotBeAskedFor(t *testing.T) {
 	}
 }
 
-// TestDeletionsThatFail: one that was deleted or changed by others is no error.
+// An object that cannot be deleted is named.
 func TestDeletionsThatFail(t *testing.T) {
 	t.Parallel()
-	resource := schema.GroupResource{Group: v1.Group, Resource: "mountfaults"}
-	for name, tc := range map[string]struct {
-		answer error
-		want   string
-	}{
-		"gone":    {apierrors.NewNotFound(resource, "x"), ""},
-		"changed": {apierrors.NewConflict(resource, "x", errors.New("changed")), ""},
-		"refused": {errors.New("no"), "deleting mountfault shop/"},
-	} {
-		c := newCollector(t, interceptor.Funcs{
-			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return tc.answer },
-		})
-		if err := c.collectAll(t.Context()); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: error %v, want %q", name, err, tc.want)
-		}
-	}
-}
-
-// TestPasses: the first comes at once, the next ten minutes later, and a pass that fails is made again.
-func TestPasses(t *testing.T) {
-	t.Parallel()
-	lists := make(chan bool)
 	c := newCollector(t, interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			lists <- true
-			return errors.New("no route")
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+			return errors.New("no")
 		},
 	})
-	timer := testclock.NewFakeClock(clock.RealClock{}.Now())
-	c.Clock = timer
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- c.passes().Start(ctx) }()
-	<-lists
-	timer.Step(collectInterval)
-	<-lists
-	cancel()
-	if err := <-done; err != nil || !c.passes().NeedLeaderElection() {
-		t.Error(err)
+	if err := c.collectAll(t.Context()); err == nil || !strings.Contains(err.Error(), "deleting mountfault shop/") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -13,9 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -109,31 +107,16 @@ func TestReconcileWritesOnce(t *testing.T) {
 	}
 }
 
+// The error of a write comes back. An Operation that is gone is none.
 func TestReconcileMeetsErrors(t *testing.T) {
 	t.Parallel()
-	resource := schema.GroupResource{Group: v1.Group, Resource: "operations"}
-	other := errors.New("connection refused")
-	for name, tc := range map[string]struct {
-		err   error
-		want  error
-		again bool
-	}{
-		"conflict": {apierrors.NewConflict(resource, "op", nil), nil, true},
-		"deleted":  {apierrors.NewNotFound(resource, "op"), nil, false},
-		"other":    {other, other, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, _ := newClient(t, tc.err, operationOf(t, "{path: /processor/mountInfoCollector}"))
-			result, err := (&Reconciler{Client: c}).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "op"}})
-			if !errors.Is(err, tc.want) || (result.RequeueAfter > 0) != tc.again {
-				t.Errorf("result = %v, error = %v", result, err)
-			}
-		})
-	}
-	c, _ := newClient(t, nil)
-	if _, err := (&Reconciler{Client: c}).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "gone"}}); err != nil {
-		t.Errorf("an Operation that is gone: %v", err)
+	refused := errors.New("connection refused")
+	c, _ := newClient(t, refused, operationOf(t, "{path: /processor/mountInfoCollector}"))
+	for name, want := range map[string]error{"op": refused, "gone": nil} {
+		_, err := (&Reconciler{Client: c}).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+		if !errors.Is(err, want) {
+			t.Errorf("%s: error = %v, want %v", name, err, want)
+		}
 	}
 }
 

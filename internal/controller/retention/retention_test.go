@@ -12,9 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -290,69 +288,26 @@ func (k *Keeper) diagnosesLeft(t *testing.T) int {
 	return len(list.Items)
 }
 
+// A pass ends with the first error and counts it, and deletes nothing that has changed since it was read.
 func TestPassMeetsErrors(t *testing.T) {
 	t.Parallel()
-	resource := schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}
-	other := errors.New("connection refused")
-	for name, tc := range map[string]struct {
-		err, want error
-		calls     int
-	}{
-		"gone already":    {apierrors.NewNotFound(resource, "x"), nil, 3},
-		"changed since":   {apierrors.NewConflict(resource, "x", nil), nil, 3},
-		"server in pains": {other, other, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			calls := 0
-			k := newKeeper(t, interceptor.Funcs{
-				Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
-					calls++
-					o := (&client.DeleteOptions{}).ApplyOptions(opts)
-					if o.Preconditions == nil || o.Preconditions.UID == nil || o.Preconditions.ResourceVersion == nil {
-						t.Error("what has changed since would be deleted")
-					}
-					return tc.err
-				},
-			}, oldDiagnosis("a", "x", 999*time.Hour), oldDiagnosis("a", "y", 999*time.Hour), oldDiagnosis("a", "z", 999*time.Hour))
-			if err := k.deleteOverLimits(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
-				t.Errorf("error = %v after %d calls, want %v after %d", err, calls, tc.want, tc.calls)
-			}
-		})
-	}
-}
-
-// Start makes a pass at once and one at every tick, in spite of errors, until it is told to stop.
-func TestStart(t *testing.T) {
-	t.Parallel()
-	passes := make(chan int)
-	failing := errors.New("connection refused")
+	refused, calls := errors.New("connection refused"), 0
 	k := newKeeper(t, interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			passes <- 1
-			return failing
+		Delete: func(_ context.Context, _ client.WithWatch, _ client.Object, opts ...client.DeleteOption) error {
+			calls++
+			o := (&client.DeleteOptions{}).ApplyOptions(opts)
+			if o.Preconditions == nil || o.Preconditions.UID == nil || o.Preconditions.ResourceVersion == nil {
+				t.Error("what has changed since would be deleted")
+			}
+			return refused
 		},
-	})
-	clock := testclock.NewFakeClock(now)
-	k.Clock = clock
+	}, oldDiagnosis("a", "x", 999*time.Hour), oldDiagnosis("a", "y", 999*time.Hour))
 	before := testutil.ToFloat64(failuresCounter)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- k.passes().Start(ctx) }()
-	<-passes
-	for range 2 {
-		for !clock.HasWaiters() {
-			time.Sleep(time.Millisecond)
-		}
-		clock.Step(time.Minute)
-		<-passes
+	if err := k.passes().Pass(t.Context()); !errors.Is(err, refused) || calls != 1 {
+		t.Errorf("error = %v after %d calls, want %v after one", err, calls, refused)
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("start: %v", err)
-	}
-	if got := testutil.ToFloat64(failuresCounter) - before; got < 2 {
-		t.Errorf("%v failures were counted", got)
+	if testutil.ToFloat64(failuresCounter) == before {
+		t.Error("the failure was not counted")
 	}
 }
 
@@ -368,8 +323,5 @@ func TestPassDeletes(t *testing.T) {
 	}
 	if got := k.diagnosesLeft(t); got != limits.PerNode {
 		t.Errorf("%d are left, want %d", got, limits.PerNode)
-	}
-	if !k.passes().NeedLeaderElection() {
-		t.Error("everybody deletes, not only the leader")
 	}
 }
