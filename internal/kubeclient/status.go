@@ -20,15 +20,19 @@ import (
 const conflictDelay = 200 * time.Millisecond
 
 // PatchStatus ends a reconciliation: it makes the status of now printable, and writes it if it differs from old, of
-// which now is a copy. A write that others were faster than comes back after a while, and an object that is gone is no
-// error.
+// which now is a copy.
 func PatchStatus(ctx context.Context, c client.Client, old, now client.Object) (reconcile.Result, error) {
 	// Every kind here has a status.
 	printable.Fields(reflect.ValueOf(now).Elem().FieldByName("Status").Addr().Interface())
 	if equality.Semantic.DeepEqual(old, now) {
 		return reconcile.Result{}, nil
 	}
-	err := c.Status().Patch(ctx, now, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+	return RetryResult(c.Status().Patch(ctx, now, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})))
+}
+
+// RetryResult is the result of a reconciliation after a write: one that others were faster than comes back after a while, and an object that
+// is gone is no error.
+func RetryResult(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	}

@@ -44,8 +44,6 @@ const (
 	keepUnowned = 24 * time.Hour
 	// eventRefused is the reason of the Event that an approval was refused.
 	eventRefused = "ApprovalRefused"
-	// conflictDelay is how long the cache gets to catch up.
-	conflictDelay = 200 * time.Millisecond
 )
 
 // Reconciler brings approvals to their Diagnoses.
@@ -119,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	verdict := judgeApproval(was, diagnosis, now)
 	if diagnosis != nil && verdict.state == "" {
 		if err := r.addOwner(ctx, was, diagnosis); err != nil {
-			return retryResult(err)
+			return kubeclient.RetryResult(err)
 		}
 	}
 	if verdict.deliverToAgent {
@@ -134,18 +132,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		before := diagnosis.DeepCopy()
 		metav1.SetMetaDataAnnotation(&diagnosis.ObjectMeta, v1.AnnotationApproval, was.Name)
 		if err := r.Client.Patch(ctx, diagnosis, client.MergeFrom(before)); err != nil {
-			return retryResult(fmt.Errorf("naming approval in diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err))
+			return kubeclient.RetryResult(fmt.Errorf("naming approval in diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err))
 		}
 	}
 	return reconcile.Result{RequeueAfter: max(was.Expires().Sub(now), time.Second)}, nil
-}
-
-// retryResult is the result after an error: a conflict passes when the cache has caught up.
-func retryResult(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
 // storeVerdict writes the status of an approval, and says on the Diagnosis if it was refused.
