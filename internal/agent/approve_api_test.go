@@ -185,7 +185,7 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	if err := startWatching(t.Context(), manager); err != nil {
 		t.Fatal(err)
 	}
-	r := &reconciler{node: a.name, cache: manager.GetCache(), live: manager.GetAPIReader(), runs: part.runs, done: observer.Forget, runner: e}
+	r := &reconciler{node: a.name, cache: manager.GetCache(), live: manager.GetAPIReader(), runs: part.runs, done: observer.Forget, refuse: refuseNone, runner: e}
 	if err := r.setUp(manager, 1); err != nil { // one worker, so that one who waits must not hold it
 		t.Fatal(err)
 	}

@@ -86,10 +86,10 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	reconciler := &reconciler{
 		node: a.options.NodeName, namespace: a.options.Namespace, cache: a.manager.GetCache(), live: a.manager.GetAPIReader(), runs: a.runs, done: observer.Forget,
-		runner: &podGuard{
-			runner: a.runner, pods: a.pods, store: a.store, observer: observer,
+		runner: a.runner, refuse: (&podGuard{
+			pods: a.pods, store: a.store, observer: observer,
 			rights: &admission.Rights{Reader: a.manager.GetAPIReader(), Namespace: a.options.Namespace},
-		},
+		}).refuse,
 	}
 	if err := reconciler.setUp(a.manager, a.options.Workers); err != nil {
 		return err

@@ -19,24 +19,20 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// podGuard is a runner that takes only Diagnoses whose pod is on this node, and in a namespace that their author may repair. The manager
-// checked that when it bound them. Since then the pod may have gone, and another user may have changed the Diagnosis.
+// podGuard admits only Diagnoses whose pod is on this node, and in a namespace that their author may repair. The manager checked that
+// when it bound them. Since then the pod may have gone, and another user may have changed the Diagnosis.
 type podGuard struct {
-	runner
 	pods     *nodePods
 	rights   *admission.Rights
 	store    pipeline.Store
 	observer pipeline.Observer
 }
 
-// Run runs a Diagnosis, or refuses it before anything runs.
-func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
+// refuse is that of the reconciler.
+func (g *podGuard) refuse(ctx context.Context, diagnosis *v1.Diagnosis) (refused bool, err error) {
 	reason, message, err := g.check(ctx, diagnosis)
-	if err != nil {
-		return diagnosis, err
-	}
-	if reason == "" {
-		return g.runner.Run(ctx, diagnosis)
+	if err != nil || reason == "" {
+		return false, err
 	}
 	diagnosis = diagnosis.DeepCopy()
 	now := metav1.Now()
@@ -53,10 +49,10 @@ func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagno
 	}
 	printable.Fields(s)
 	if err := g.store.Save(ctx, diagnosis); err != nil {
-		return diagnosis, err
+		return true, err
 	}
 	g.observer.Ended(diagnosis)
-	return diagnosis, nil
+	return true, nil
 }
 
 // check says why a Diagnosis cannot run here; no reason if it can. One that was accepted goes on without its pod, but not with another spec: API

@@ -27,7 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/pipeline"
 )
 
-// runner runs Diagnoses: the pipeline's, with podGuard before it.
+// runner runs Diagnoses: the pipeline's.
 type runner interface {
 	Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error)
 	Forget(keep map[types.UID]bool) error
@@ -41,8 +41,10 @@ type reconciler struct {
 	node, namespace string
 	// cache has the Diagnoses without parameters and results: a run reads its own live.
 	cache, live client.Reader
-	runner      runner
-	runs        *activeRuns
+	// refuse ends a Diagnosis that may not run here, before anything runs, and reports whether it has.
+	refuse func(ctx context.Context, d *v1.Diagnosis) (refused bool, err error)
+	runner runner
+	runs   *activeRuns
 	// done is called when a run is no longer under way, with or without an error.
 	done func(types.UID)
 }
@@ -118,7 +120,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if diagnosis == nil || diagnosis.UID != known.UID {
 		return reconcile.Result{}, err
 	}
-	_, err = r.runner.Run(runCtx, diagnosis)
+	refused, err := r.refuse(runCtx, diagnosis)
+	if err == nil && !refused {
+		_, err = r.runner.Run(runCtx, diagnosis)
+	}
 	over = err == nil && runCtx.Err() == nil
 	waiting, waits := errors.AsType[*pipeline.WaitingError](err)
 	switch {

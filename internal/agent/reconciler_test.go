@@ -93,9 +93,11 @@ func (s *scriptedRunner) Forget(keep map[types.UID]bool) error {
 	return nil
 }
 
+func refuseNone(context.Context, *v1.Diagnosis) (bool, error) { return false, nil }
+
 func newTestReconciler(d *v1.Diagnosis, p *scriptedRunner) (*reconciler, *oneDiagnosisCache) {
 	s := &oneDiagnosisCache{d: d}
-	return &reconciler{node: "n1", cache: s, live: s, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
+	return &reconciler{node: "n1", cache: s, live: s, refuse: refuseNone, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
 }
 
 // reconcileOne has a reconciler look at its one Diagnosis.
