@@ -34,53 +34,56 @@ type execution struct {
 	runner *Runner
 	d      *v1.Diagnosis
 	status *statusWriter
+	// planned is the report when a repair was about to begin.
+	planned report
+	// underWay makes the report of a plan that was begun: the status is not made for each of its actions.
+	underWay func() report
 }
 
-// steps accepts the Diagnosis, runs its job, and writes its progress into the status. An error that ends the Diagnosis is a *terminalError.
-func (x *execution) steps(ctx context.Context) (report, error) {
+// begin accepts the Diagnosis and begins its run, whose progress it writes into the status.
+func (x *execution) begin(ctx context.Context) (*run, error) {
 	g, notReady := x.readSet(ctx)
 	if g != nil {
 		x.d.Status.AdjacencyListHash = g.Hash()
 	}
 	if err := x.accept(ctx); err != nil {
-		return report{}, err
+		return nil, err
 	}
 	if notReady != nil {
 		var err error
 		if g, err = x.awaitSet(ctx, notReady, x.deadline()); err != nil {
-			return report{}, err
+			return nil, err
 		}
 	}
 	job, err := x.job(ctx, g)
 	if err != nil {
-		return report{}, err
+		return nil, err
 	}
 	x.status.graph = g
-	var planned report
-	job.BeforeRepair = func(ctx context.Context, r report, again replan) error {
-		planned = r
-		return x.beforeRepair(ctx, r, again)
-	}
-	var underWay func() report // of a plan that was begun: the status is not made for each of its actions
+	job.BeforeRepair = x.beforeRepair
 	job.OperationEnded = func(r report) {
-		underWay = nil
+		x.underWay = nil
 		x.status.progress(r)
 		x.runner.Observer.OperationEnded(x.d, r.last().OperationRun)
 	}
 	job.ActionEnded = func(operation string, now func() report, a ActionEnd) {
-		underWay = now
+		x.underWay = now
 		x.runner.Observer.ActionEnded(x.d, operation, a)
 	}
-	r, err := x.runner.run(ctx, job)
-	if err != nil && underWay != nil {
-		x.status.progress(underWay())
+	return x.runner.begin(job)
+}
+
+// end takes in how the run has ended. An error that ends the Diagnosis is a *terminalError.
+func (x *execution) end(r report, err error) (report, error) {
+	if err != nil && x.underWay != nil {
+		x.status.progress(x.underWay())
 	}
 	t, ended := errors.AsType[*terminalError](err)
 	switch {
-	case ended: // just before a repair
-		o := planned.last()
+	case ended && len(x.planned.Operations) > 0: // just before a repair
+		o := x.planned.last()
 		o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, t.reason, t.message, microTime(time.Now())
-		return planned, err
+		return x.planned, err
 	case errors.Is(err, errGraphChanged):
 		return r, x.setChanged()
 	case errors.Is(err, errCorrupt), errors.Is(err, errFormat), errors.Is(err, errFull):
@@ -117,6 +120,7 @@ func (x *execution) accept(ctx context.Context) error {
 // beforeRepair stores the plan. It also has the last word: nothing is repaired for another set than that which began, and for another plan
 // than that which was agreed to.
 func (x *execution) beforeRepair(ctx context.Context, r report, again replan) error {
+	x.planned = r
 	_, err := x.readSet(ctx)
 	if _, ended := errors.AsType[*terminalError](err); ended {
 		err = x.setChanged()

@@ -227,6 +227,15 @@ func (g *fakeGate) Take(context.Context, processor.Request, repair.Part) (string
 
 func (g *fakeGate) Ended(context.Context, processor.Request, fault.Action, error) { g.ended++ }
 
+// run runs a job to its end.
+func (r *Runner) run(ctx context.Context, j job) (report, error) {
+	x, err := r.begin(j)
+	if err != nil {
+		return report{}, err
+	}
+	return x.paths(ctx)
+}
+
 func mustRun(t testing.TB, r *Runner, j job) report {
 	t.Helper()
 	report, err := r.run(t.Context(), j)

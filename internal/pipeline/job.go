@@ -15,8 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// The errors that run returns in addition to errors of the disk, of BeforeRepair, and the cause for which its context
-// was cancelled.
+// The errors of a run in addition to errors of the disk, of BeforeRepair, and the cause for which its context was cancelled.
 var (
 	// errCorrupt: the journal or a result on the disk is not as it was written. Nothing was run.
 	errCorrupt = errors.New("journal is corrupted")
@@ -61,8 +60,8 @@ type job struct {
 	// Agreed: only a plan that a person has seen may be carried out, so no other is made in its place.
 	Agreed bool
 	// BeforeRepair, if it is set, is called when a plan is in the journal and before anything of it is done. An error
-	// ends the run with nothing changed, and run returns it; the plan is resumed when run is called again. again plans
-	// a second time, and changes nothing.
+	// ends the run with nothing changed, and the run returns it; the plan is resumed when the job is begun again. again plans a
+	// second time, and changes nothing.
 	BeforeRepair func(ctx context.Context, r report, again replan) error
 	// OperationEnded, if it is set, is called for every operation that ends in this process: the last of the report.
 	OperationEnded func(r report)
@@ -79,28 +78,22 @@ var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]*$`)
 // isFileName reports whether a UID can be the name of a file and part of no other.
 func isFileName(uid string) bool { return len(uid) <= 128 && uidPattern.MatchString(uid) }
 
-// run runs a job to its end, going on from its journal if there is one. A nil error means that the report is final, and
-// it is the same whenever run is called again. When ctx is cancelled, run stops with the cause; the journal is left so
-// that a later call goes on.
-func (r *Runner) run(ctx context.Context, job job) (report, error) {
+// begin opens the journal of a job, and goes on from it if there is one.
+func (r *Runner) begin(job job) (*run, error) {
 	uid := job.Request.Diagnosis.UID
 	if !isFileName(uid) {
-		return report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
+		return nil, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
 	}
 	if _, taken := r.running.LoadOrStore(uid, true); taken {
-		return report{}, fmt.Errorf("running %q: it runs already", uid)
+		return nil, fmt.Errorf("running %q: it runs already", uid)
 	}
-	defer r.running.Delete(uid)
-	j, states, err := r.openJournal(job)
-	if err != nil {
-		return report{}, err
-	}
-	defer j.close()
-	x := &run{runner: r, job: job, journal: j, states: states, results: &results{whole: map[string]string{}, shown: map[string]string{}, limit: job.MaxResults}}
-	ctx, cancel := context.WithDeadlineCause(ctx, job.Deadline, errDeadline)
-	defer cancel()
-	if err := x.paths(ctx); err != nil {
-		return report{}, err
-	}
-	return x.report, nil
+	x := &run{runner: r, job: job, results: &results{whole: map[string]string{}, shown: map[string]string{}, limit: job.MaxResults}}
+	defer func() {
+		if x.journal == nil { // it does not run
+			r.running.Delete(uid)
+		}
+	}()
+	var err error
+	x.journal, x.states, err = r.openJournal(job)
+	return x, err
 }

@@ -43,29 +43,28 @@ type nodeRun struct {
 	op    operation
 }
 
-// finish brings the node to its end, or remembers it, and adds it to the report the first time it is met.
+// finish brings the node to its end by one attempt after another, or remembers it, and adds it to the report the first time it is met.
 func (n *nodeRun) finish(ctx context.Context) error {
 	if n.state.reported {
 		return nil
 	}
 	if n.state.reported = true; n.state.done != nil {
-		n.run.report.Operations = append(n.run.report.Operations, n.result())
-		for _, s := range n.state.done.Results {
-			whole := s.Value
-			if s.InFile {
-				var err error
-				if whole, err = n.run.runner.files.load(*s.File); err != nil {
-					return err
-				}
-			}
-			n.run.results.add(s, whole)
-		}
-		return nil
+		return n.remember()
 	}
 	for n.state.done == nil {
-		end, err := n.try(ctx)
+		end, err := n.beginAttempt(ctx)
 		if err != nil {
 			return err
+		}
+		if end.Kind == "" {
+			attempt := n.look
+			if n.op.Step.Processor == nil {
+				attempt = n.repair
+			}
+			result, err := attempt(ctx)
+			if end, err = n.endAttempt(ctx, result, err); err != nil {
+				return err
+			}
 		}
 		if err := n.run.journal.write(end); err != nil {
 			return err
@@ -80,6 +79,22 @@ func (n *nodeRun) finish(ctx context.Context) error {
 		n.run.job.OperationEnded(n.run.partialReport(n))
 	}
 	n.run.report.Operations = append(n.run.report.Operations, n.result())
+	return nil
+}
+
+// remember adds a node to the report that ended in an earlier process, and its results to those of the run.
+func (n *nodeRun) remember() error {
+	n.run.report.Operations = append(n.run.report.Operations, n.result())
+	for _, s := range n.state.done.Results {
+		whole := s.Value
+		if s.InFile {
+			var err error
+			if whole, err = n.run.runner.files.load(*s.File); err != nil {
+				return err
+			}
+		}
+		n.run.results.add(s, whole)
+	}
 	return nil
 }
 
@@ -136,9 +151,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// try makes one attempt, within the time limit of the operation. The record says how the operation ended, or that it is to be tried again
-// after a wait.
-func (n *nodeRun) try(ctx context.Context) (record, error) {
+// beginAttempt writes down that an attempt begins. The record is how the operation has ended if there may be no other attempt.
+func (n *nodeRun) beginAttempt(ctx context.Context) (end record, err error) {
 	if times := n.state.attempts - n.state.failures; times >= maxInterrupted {
 		return n.failure(reasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
 	}
@@ -156,28 +170,23 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		return record{}, err
 	}
 	n.state.apply(begin)
-	var result processor.Result
-	var err error
-	if n.isToPlan() { // a repair that was decided on is resumed
-		err = n.op.Step.CheckParameters(n.run.job.Request.Values)
+	return record{}, nil
+}
+
+// look makes one attempt of a collector or a diagnoser, within the time limit of the operation.
+func (n *nodeRun) look(ctx context.Context) (processor.Result, error) {
+	if err := n.op.Step.CheckParameters(n.run.job.Request.Values); err != nil {
+		return processor.Result{}, err
 	}
-	switch {
-	case err != nil:
-	case n.op.Step.Processor == nil:
-		result, err = n.repair(ctx)
-	default:
-		limited, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
-		r := n.run.request()
-		result, err = repair.Call(limited, n.run.runner.calls, r, func(ctx context.Context) (processor.Result, error) { return n.op.Step.Processor.Run(ctx, r) })
-		cancel()
-	}
-	if err == nil {
-		var done record
-		if done, err = n.success(ctx, result); err == nil {
-			return done, nil
-		}
-	}
-	if errors.Is(err, errPlanned) {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
+	defer cancel()
+	r := n.run.request()
+	return repair.Call(ctx, n.run.runner.calls, r, func(ctx context.Context) (processor.Result, error) { return n.op.Step.Processor.Run(ctx, r) })
+}
+
+// endAttempt makes the record of an attempt: how the operation ended, or that it is to be tried again after a wait. An error ends the run.
+func (n *nodeRun) endAttempt(ctx context.Context, result processor.Result, err error) (record, error) {
+	if err == nil && n.endsWithPlan() {
 		done := operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.state.plan.Findings())}
 		held, count := n.engine().Held(ctx, n.run.request(), n.state.plan)
 		for _, why := range held {
@@ -185,6 +194,12 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		}
 		done.HeldActions = int32(count)
 		return n.end(done, ""), nil
+	}
+	if err == nil {
+		var done record
+		if done, err = n.success(ctx, result); err == nil {
+			return done, nil
+		}
 	}
 	if _, ends := errors.AsType[*fatal](err); ends {
 		return record{}, err

@@ -21,7 +21,10 @@ import (
 // limit holds for all of it together, BeforeRepair left out.
 func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	begin := time.Now()
-	if n.isToPlan() {
+	if n.isToPlan() { // else one that was decided on is resumed
+		if err := n.op.Step.CheckParameters(n.run.job.Request.Values); err != nil {
+			return processor.Result{}, err
+		}
 		n.state.plan, n.state.actions = nil, nil // those of an earlier boot
 		plan, err := n.makePlan(ctx)
 		if err != nil || plan.NotApplicable != "" {
@@ -40,8 +43,8 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 		}
 		n.state.apply(r) // from here on it is the only plan
 	}
-	if n.run.job.PlanOnly && len(n.state.actions) > 0 {
-		return processor.Result{}, errPlanned
+	if n.endsWithPlan() {
+		return processor.Result{}, nil
 	}
 	left := n.op.Timeout - time.Since(begin)
 	if err := n.confirmPlan(ctx); err != nil {
@@ -60,8 +63,10 @@ func (n *nodeRun) isToPlan() bool {
 	return n.state.plan == nil || n.state.outlived(n.run.runner.Boot) && !n.run.job.Agreed
 }
 
-// errPlanned says that the run ends here, because nothing may be changed.
-var errPlanned = errors.New("the plan is made, and nothing is to be changed")
+// endsWithPlan reports whether the run ends with the plan of the node, because nothing may be changed.
+func (n *nodeRun) endsWithPlan() bool {
+	return n.op.Step.Processor == nil && n.run.job.PlanOnly && len(n.state.actions) > 0
+}
 
 // engine carries out the plan of the node.
 func (n *nodeRun) engine() *repair.Engine {

@@ -24,9 +24,14 @@ type run struct {
 	report  report
 }
 
-// paths tries paths until one succeeds or none is left. It runs the nodes of a path that have not run, up to the first that does not
-// succeed.
-func (x *run) paths(ctx context.Context) error {
+// paths brings the run to its end: it tries paths until one succeeds or none is left, and closes the journal. It runs the nodes of a path
+// that have not run, up to the first that does not succeed. A nil error means that the report is final, and it is the same whenever the job
+// is begun again. When ctx is cancelled, the run stops with the cause; the journal is left so that a later run goes on.
+func (x *run) paths(ctx context.Context) (report, error) {
+	defer x.runner.running.Delete(x.job.Request.Diagnosis.UID)
+	defer x.journal.close()
+	ctx, cancel := context.WithDeadlineCause(ctx, x.job.Deadline, errDeadline)
+	defer cancel()
 	r, failedNodes := &x.report, map[int32]bool{}
 	for !r.Succeeded && !r.Planned && !r.DeadlineExceeded {
 		next, ok := x.job.Graph.Next(func(id int32) bool { return failedNodes[id] })
@@ -44,13 +49,13 @@ func (x *run) paths(ctx context.Context) error {
 			n := &nodeRun{run: x, id: id, op: x.job.Operations[id], state: x.states[id]}
 			if n.state.done == nil && ctx.Err() != nil {
 				if err := interruption(ctx); err != nil {
-					return err
+					return report{}, err
 				}
 				failed, r.DeadlineExceeded = true, errors.Is(context.Cause(ctx), errDeadline)
 				break
 			}
 			if err := n.finish(ctx); err != nil {
-				return err
+				return report{}, err
 			}
 			if failed = n.state.done.Outcome != v1.OperationSucceeded; failed {
 				failedNodes[n.id] = true
@@ -63,10 +68,12 @@ func (x *run) paths(ctx context.Context) error {
 		}
 	}
 	r.Results = x.results.shown
-	if x.journal.over {
-		return nil
+	if !x.journal.over {
+		if err := x.journal.announce(record{Kind: kindEnd}); err != nil {
+			return report{}, err
+		}
 	}
-	return x.journal.announce(record{Kind: kindEnd})
+	return *r, nil
 }
 
 // interruption is the cause for which the run is to end here and go on later: none if just some time is up.

@@ -176,16 +176,21 @@ func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error
 		return d, fmt.Errorf("running Diagnosis: %w", errVolatile)
 	}
 	x := &execution{runner: r, d: d, status: &statusWriter{store: r.Store, d: d, stored: d.Status.DeepCopy()}}
-	report, err := x.steps(ctx)
+	var end report
+	run, err := x.begin(ctx)
+	if err == nil {
+		end, err = run.paths(ctx)
+	}
+	end, err = x.end(end, err)
 	if ctx.Err() != nil {
 		return d, fmt.Errorf("running Diagnosis: %w", context.Cause(ctx))
 	}
 	_, setting := x.limit()
-	t := report.terminalError(setting)
+	t := end.terminalError(setting)
 	if err != nil && !errors.As(err, &t) {
 		return d, err
 	}
-	x.status.conclude(report, t, r.files)
+	x.status.conclude(end, t, r.files)
 	if err := x.status.save(ctx); err != nil {
 		return d, err
 	}
