@@ -4,6 +4,7 @@
 package subpath
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,11 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, action fault
 	if err != nil {
 		return done, err
 	}
-	err = node.Do(ctx, func() (err error) {
+	ns, err := node.Namespace()
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return done, err
+	}
+	err = ns.Do(func() (err error) {
 		done, err = subpath.Apply(ctx, node, pod, action, asked)
 		return err
 	})
