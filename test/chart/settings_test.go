@@ -387,7 +387,7 @@ func TestOpenShift(t *testing.T) {
 // TestUnprivileged holds that the values for an agent without "privileged" ask for the capabilities that the agent keeps, and for no others.
 func TestUnprivileged(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile(root + "/internal/agent/privilege.go")
+	source, err := os.ReadFile(root + "/internal/agent/command.go")
 	if err != nil {
 		t.Fatal(err)
 	}
