@@ -82,20 +82,14 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 func createShipped(t *testing.T, env *apitest.Env, file, name string) {
 	t.Helper()
 	manifests, err := os.ReadFile(filepath.Join(configDir, "operations", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, o := range apitest.Objects(t, string(manifests)) {
 		env.MustCreate(t, o)
 	}
 	set := &v1.OperationSet{}
-	if err := env.Client.Get(t.Context(), client.ObjectKey{Name: name}, set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Get(t.Context(), client.ObjectKey{Name: name}, set))
 	set.Status = v1.OperationSetStatus{Ready: true, ObservedGeneration: set.Generation}
-	if err := env.Client.Status().Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Status().Update(t.Context(), set))
 }
 
 // expectEvents waits for the reasons of all Events about an object, each as often as it happened.
@@ -176,9 +170,7 @@ func TestStoppedAgentGoesOnLater(t *testing.T) {
 		t.Errorf("phase %q after the agent was stopped", phase)
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
-	if err := env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch))
 	n.startAgent(t)
 	<-blocked
 	awaitPhase(t, env, diagnosis, v1.DiagnosisRunning)
@@ -228,9 +220,7 @@ func TestChangedSpecDoesNotGoOn(t *testing.T) {
 	n.stopAgent(t)
 	d = readDiagnosis(t, env, d)
 	d.Spec.PodReference = &v1.PodReference{Namespace: "kube-system", Name: "another"}
-	if err := env.Client.Update(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Update(t.Context(), d))
 	n.startAgent(t)
 	d = awaitPhase(t, env, d, v1.DiagnosisFailed)
 	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
@@ -256,9 +246,7 @@ func TestDeletedDiagnosisStops(t *testing.T) {
 	n.startAgent(t)
 	d := n.createDiagnosis(t, env, "deleted", "deleted")
 	<-begun
-	if err := env.Client.Delete(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Delete(t.Context(), d))
 	again := n.createDiagnosis(t, env, "deleted", "deleted")
 	select {
 	case <-stopped:
@@ -357,9 +345,7 @@ func TestOwnLabelRunsNothing(t *testing.T) {
 	n.startAgent(t)
 	user := userClient(t, env, "own-label", "kubediag-operator")
 	d := n.diagnosis("own-label", "own-label")
-	if err := user.Create(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, user.Create(t.Context(), d))
 	forged := d.DeepCopy()
 	givePlace(forged)
 	if err := user.Status().Update(t.Context(), forged); !apierrors.IsForbidden(err) {
@@ -370,9 +356,7 @@ func TestOwnLabelRunsNothing(t *testing.T) {
 		t.Errorf("phase %q, %d calls", d.Status.Phase, quiet.count())
 	}
 	givePlace(d)
-	if err := env.Client.Status().Update(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Status().Update(t.Context(), d))
 	awaitPhase(t, env, d, v1.DiagnosisSucceeded)
 }
 
@@ -389,18 +373,14 @@ func TestReadinessNamesTheMissingKubelet(t *testing.T) {
 	if err := n.readHealth("/readyz"); err == nil || !strings.Contains(err.Error(), "500") {
 		t.Errorf("without a kubelet: %v", err)
 	}
-	if err := os.Mkdir(n.options.KubeletRoot, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(n.options.KubeletRoot, 0o700))
 	apitest.Eventually(t, func() error { return n.readHealth("/readyz") })
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
@@ -409,9 +389,7 @@ func TestSecondAgentOfADataRootGivesUp(t *testing.T) {
 	t.Parallel()
 	n := newTestNode(t, "twice", apitest.Start(t).Config)
 	held, err := openDataRoot(t.Context(), n.options.DataRoot, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = held.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -95,9 +95,7 @@ func renderAnnotation(t *testing.T, text string, labels map[string]string, value
 		return []map[string]any{{"Labels": map[string]string{"target_namespace": "shop", "target_pod": "web-0"}}}
 	}
 	parsed, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"query": query}).Parse("{{$labels := .Labels}}{{$value := .Value}}" + text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out strings.Builder
 	labels = maps.Clone(labels)
 	labels["cluster"] = "" // who collects several clusters adds it; else it is empty, as Prometheus has each label that is not there

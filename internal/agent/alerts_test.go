@@ -35,9 +35,7 @@ func TestMetrics(t *testing.T) {
 	l.metrics.durations.WithLabelValues("HTTP").Observe(1)
 	l.metrics.diagnoses.WithLabelValues("Healed").Inc()
 	exposed, err := counter.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(exposed) != len(Metrics()) {
 		t.Errorf("%d metrics are exposed, %d declared", len(exposed), len(Metrics()))
 	}
@@ -52,9 +50,7 @@ func newExposed(t *testing.T) (*sentinelObserver, *metricReader) {
 	o, _, counter := newTestObserver(t)
 	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	whole := &coverage{watching: func() bool { return true }}
-	if err := errors.Join(l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }), whole.register(counter.registry)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }), whole.register(counter.registry)))
 	return l, counter
 }
 
@@ -63,9 +59,7 @@ func exposedMetrics(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	_, counter := newExposed(t)
 	exposed, err := counter.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return exposed
 }
 
@@ -133,9 +127,7 @@ func TestNoAlertWhereNothingIsToBeWatched(t *testing.T) {
 	for _, mode := range []sentinel.Mode{sentinel.Off, sentinel.Observe, sentinel.Automatic} {
 		o, _, counter := newTestObserver(t)
 		l := &sentinelObserver{observer: o, mode: mode, log: logr.Discard()}
-		if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }))
 		_, watching := counter.readAll(t)["kubediag_sentinel_watching"]
 		_, faults := counter.readAll(t)["kubediag_faults code="+string(fault.HungMount)]
 		if want := mode != sentinel.Off; watching != want || faults != want {

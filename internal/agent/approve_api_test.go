@@ -62,9 +62,7 @@ func (f *fileRepair) mountNumbers() []uint64 {
 
 func (f *fileRepair) addMount(t *testing.T, id uint64) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, fmt.Sprint(id)), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(f.dir, fmt.Sprint(id)), nil, 0o600))
 }
 
 func (f *fileRepair) Plan(context.Context, processor.Request) (repair.Part, error) {
@@ -119,13 +117,9 @@ func (a *approvable) startManager(t *testing.T) {
 	m, err := kubeclient.New(impersonate(a.env.Config, serviceAccount("kubediag-manager")), manager.Options{
 		Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &deliver.Reconciler{Client: m.GetClient(), Clock: clock.RealClock{}, Events: m.GetEventRecorderFor("kubediag-manager")} //nolint:staticcheck // as the manager has it
-	if err := r.SetupWithManager(m); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.SetupWithManager(m))
 	startServing(t, m)
 }
 
@@ -150,9 +144,7 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
 	freshness := &guard.Freshness{}
 	manager, err := newManager(a.config, a.options, freshness, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	part := &agent{
 		options: a.options, manager: manager, freshness: freshness, registry: prometheus.NewRegistry(), runs: newRuns(),
 	}
@@ -165,26 +157,18 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 		gate = part.newGate(t)
 	}
 	registry, err := pipeline.NewRegistry(pipeline.Step{Family: recoverer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	registry.Evictor = a.evictor
 	part.store = &statusStore{client: manager.GetClient(), live: manager.GetAPIReader(), backoff: saveBackoff}
 	observer, err := part.observer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e, err := pipeline.New(pipeline.Options{
 		Node: a.name, DataRoot: a.options.DataRoot, Registry: registry, Store: part.store, Observer: observer,
 		Approvals: part.store, DefaultDeadline: a.options.DiagnosisTimeout, Gate: gate,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	part.runner, part.closers = e, append(part.closers, e.Close)
-	if err := startWatching(t.Context(), manager); err != nil {
-		t.Fatal(err)
-	}
+	must(t, startWatching(t.Context(), manager))
 	r := &reconciler{node: a.name, cache: manager.GetCache(), live: manager.GetAPIReader(), runs: part.runs, done: observer.Forget, refuse: refuseNone, runner: e}
 	if err := r.setUp(manager, 1); err != nil { // one worker, so that one who waits must not hold it
 		t.Fatal(err)
@@ -203,17 +187,13 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 // newGate adds the part that obeys policies to an agent.
 func (a *agent) newGate(t *testing.T) repair.Gate {
 	t.Helper()
-	if err := a.newGuard(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.newGuard(t.Context()))
 	renewals := &agentLease{
 		client: a.manager.GetClient(), namespace: a.options.Namespace, node: a.options.NodeName, renewal: a.options.LeaseRenewal, duration: a.options.LeaseDuration,
 		now: time.Now, renewed: a.freshness.Answered,
 	}
 	for _, runnable := range []manager.Runnable{a.guard, renewals} {
-		if err := a.manager.Add(runnable); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.manager.Add(runnable))
 	}
 	pods := &nodePods{node: a.options.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
 	return &repairHolder{guard: a.guard, pods: pods, diagnoses: a.manager.GetCache()}
@@ -253,9 +233,7 @@ func (a *approvable) awaitSettled(t *testing.T, given *v1.RecoveryApproval, stat
 func createApproval(t *testing.T, c client.Client, d *v1.Diagnosis) *v1.RecoveryApproval {
 	t.Helper()
 	given, err := approval.For(d, approval.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	apitest.Eventually(t, func() error { return c.Create(t.Context(), given) }) // a role is new to the API server
 	return given
 }
@@ -268,9 +246,7 @@ func userClient(t *testing.T, env *apitest.Env, name, role string) client.Client
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return env.As(t, impersonate(env.Config, rest.ImpersonationConfig{UserName: name}))
 }
 

@@ -43,18 +43,12 @@ func sentinelRepair(n int, code fault.Code, err error) sentinel.Repair {
 func recorderOf(t *testing.T, n *testNode) *audit.Recorder {
 	t.Helper()
 	m, err := newManager(n.config, n.options, &guard.Freshness{}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := audit.New(audit.Options{
 		Node: n.name, Namespace: n.options.Namespace, DataRoot: t.TempDir(), Client: m.GetClient(), Reader: m.GetAPIReader(), Log: logr.Discard(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Add(manager.RunnableFunc(r.Run)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, m.Add(manager.RunnableFunc(r.Run)))
 	stop := startServing(t, m)
 	t.Cleanup(func() {
 		stop()

@@ -17,18 +17,12 @@ import (
 func TestDataRootIsClosedToOthers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made", "open")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o755))
 	for _, dir := range []string{dir, filepath.Join(dir, "new")} {
 		root, err := openDataRoot(t.Context(), dir, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		info, err := os.Stat(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if info.Mode().Perm() != 0o700 {
 			t.Errorf("%q has mode %v", dir, info.Mode())
 		}
@@ -42,9 +36,7 @@ func TestDataRootBelongsToOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, err := openDataRoot(t.Context(), dir, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := openDataRoot(t.Context(), dir, 0); !errors.Is(err, sys.EAGAIN) || !strings.Contains(err.Error(), "another agent") {
 		t.Errorf("a second agent got %v", err)
 	}
@@ -56,9 +48,7 @@ func TestDataRootBelongsToOne(t *testing.T) {
 		}
 		waited <- err
 	}()
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	if err := <-waited; err != nil {
 		t.Errorf("who waited got %v", err)
 	}
@@ -68,12 +58,8 @@ func TestDataRootMustBeADirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	link, file := filepath.Join(dir, "link"), filepath.Join(dir, "file")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(dir, link))
+	must(t, os.WriteFile(file, nil, 0o600))
 	for _, path := range []string{link, file} {
 		if _, err := openDataRoot(t.Context(), path, 0); err == nil {
 			t.Errorf("%q was taken for a data root", path)

@@ -62,9 +62,7 @@ func installDefault(t *testing.T) *apitest.Env {
 func runKubectl(t *testing.T, env *apitest.Env, input string, args ...string) string {
 	t.Helper()
 	program, err := cluster.Kubectl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+apitest.Kubeconfig(t, env.Config))
 	cmd.Stdin = strings.NewReader(input)
@@ -103,9 +101,7 @@ func newTestNode(t *testing.T, name string, config *rest.Config) *testNode {
 // startAgent starts the agent, which is stopped when the test ends or stopAgent is called.
 func (n *testNode) startAgent(t *testing.T) {
 	t.Helper()
-	if err := n.options.validate(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.options.validate())
 	ctx, stop := context.WithCancel(t.Context())
 	n.stop, n.ended, n.registry = stop, make(chan error, 1), prometheus.NewRegistry()
 	go func() { n.ended <- runAgent(ctx, n.config, n.options, n.registry) }()
@@ -137,9 +133,7 @@ func (n *testNode) bind(t *testing.T, env *apitest.Env, d *v1.Diagnosis) {
 	t.Helper()
 	env.MustCreate(t, d)
 	givePlace(d)
-	if err := env.Client.Status().Update(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Status().Update(t.Context(), d))
 }
 
 // givePlace notes in a Diagnosis that it has a place.
@@ -198,9 +192,7 @@ func createOperations(t *testing.T, env *apitest.Env, name string, targets ...st
 	}
 	env.MustCreate(t, set)
 	set.Status = v1.OperationSetStatus{Ready: true, ObservedGeneration: set.Generation}
-	if err := env.Client.Status().Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Status().Update(t.Context(), set))
 }
 
 func processorAt(t *testing.T, target string) v1.Processor {
@@ -211,13 +203,9 @@ func processorAt(t *testing.T, target string) v1.Processor {
 	}
 	address, path, _ := strings.Cut(rest, "/")
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	number, err := strconv.ParseInt(port, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path = "/" + path
 	return v1.Processor{ExternalAddress: &host, ExternalPort: new(int32(number)), Path: &path}
 }

@@ -35,9 +35,7 @@ func escalating(t *testing.T, name string) (a *approvable, p *v1.RecoveryPolicy)
 	}}
 	env.MustCreate(t, p)
 	root, err := kubelet.Local(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a.evictor = newTestEvictor(t, env.Config)
 	a.other = &volume.EvictRecoverer{
 		Pods: &nodePods{node: name, cache: env.Client, live: env.Client}, Kubelet: root, Judge: deadVolumes{}, Allowed: true,
@@ -82,9 +80,7 @@ func TestPolicyEvictsPod(t *testing.T) {
 	a.refused(t, name+"-second", "held by policy: the budget of policy "+name+" for the node is used up")
 	before := client.MergeFrom(p.DeepCopy())
 	p.Spec.Escalation = nil
-	if err := a.env.Client.Patch(t.Context(), p, before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.env.Client.Patch(t.Context(), p, before))
 	a.refused(t, name+"-third", "held by policy: policy "+name+" has no spec.escalation.evict")
 }
 

@@ -56,9 +56,7 @@ func newTestEvictor(t *testing.T, config *rest.Config) repair.Evictor {
 	t.Helper()
 	o := options{AllowEviction: true}
 	e, err := o.newEvictor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return e
 }
 
@@ -89,9 +87,7 @@ func TestOverlayAllowsEviction(t *testing.T) {
 func evictingAgent(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationConfig {
 	t.Helper()
 	roles, err := manifests.Read[rbacv1.ClusterRole](os.DirFS(filepath.Join(configDir, "components", "eviction")), "ClusterRole")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	role := roles[0]
 	role.ObjectMeta = metav1.ObjectMeta{Name: "test-evictor"}
 	if _, err := set.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
@@ -103,9 +99,7 @@ func evictingAgent(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationCo
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "test-evictor"}},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return rest.ImpersonationConfig{UserName: "test-evictor", Groups: []string{"system:authenticated"}}
 }
@@ -141,9 +135,7 @@ func readyPod(t *testing.T, env *apitest.Env) *corev1.Pod {
 		Phase:      corev1.PodRunning,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}
-	if err := env.Client.Status().Update(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Status().Update(t.Context(), p))
 	return p
 }
 
@@ -160,9 +152,7 @@ func setBudget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
 			},
 		}, metav1.CreateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b.Status = policyv1.PodDisruptionBudgetStatus{
 		ObservedGeneration: b.Generation, DisruptionsAllowed: allowed, CurrentHealthy: 1, DesiredHealthy: 1 - allowed, ExpectedPods: 1,
 	}
@@ -183,9 +173,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	awaitRight(t, config, "get", "")
 	evictor := newTestEvictor(t, config)
 	node, err := kubelet.Local(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := &volume.EvictRecoverer{
 		Pods: &nodePods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Allowed: true,
 	}
@@ -215,9 +203,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, repair.ErrGone) {
 		t.Errorf("with another UID: %v, want ErrGone", err)
 	}
-	if err := expectPodThere(t, set, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, expectPodThere(t, set, p))
 	setBudget(t, set, 1) // the API server has counted what it then refused
 	for _, want := range []fault.Applied{{Message: "evicted"}, fault.AlreadySo("was being deleted already")} {
 		if done, err := repairtest.Apply(t.Context(), e, request, h, plan.Actions[0]); err != nil || done != want {

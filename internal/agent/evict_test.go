@@ -79,9 +79,7 @@ func (e *evictions) evictPod(t *testing.T) error {
 	o := options{AllowEviction: true}
 	// JSON, so that the test can read it.
 	evictor, err := o.newEvictor(&rest.Config{Host: e.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return evictor.Evict(t.Context(), "default", "web-1", "u1")
 }
 
@@ -89,9 +87,7 @@ func TestEvictionInTheServersVersion(t *testing.T) {
 	t.Parallel()
 	for version, resources := range map[string]string{"policy/v1beta1": resourcesOf118, "policy/v1": resourcesOf122} {
 		e := &evictions{resources: resources, status: http.StatusCreated, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`}
-		if err := e.evictPod(t); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.evictPod(t))
 		delete(e.got["metadata"].(map[string]any), "creationTimestamp")
 		want := map[string]any{
 			"apiVersion": version, "kind": "Eviction", "metadata": map[string]any{"namespace": "default", "name": "web-1"},

@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // objectServer is an API server that has an object of each kind and of one name, or answers with an error.
@@ -130,3 +132,5 @@ func TestWhyStaged(t *testing.T) {
 		}
 	}
 }
+
+var must = kerneltest.Must

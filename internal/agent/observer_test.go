@@ -48,9 +48,7 @@ func newTestObserver(t *testing.T) (*observer, *eventNotes, *metricReader) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	m, err := newMetrics(registry, "n1", func() int { return 2 }, func() int64 { return 3 })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &eventNotes{}
 	return newObserver(n, m, func(context.Context, string) string { return "label" }), n, &metricReader{registry}
 }
@@ -71,9 +69,7 @@ func (n *metricReader) nonZero(t *testing.T) map[string]float64 {
 func (n *metricReader) readAll(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := n.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
@@ -275,9 +271,7 @@ func TestLongestEvents(t *testing.T) {
 		o.Ended(d)
 	}
 	l := newTestSentinelObserver(o, sentinel.Observe, "kubectl logs -n "+d.Namespace+" kubediag-agent-x")
-	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }))
 	for _, code := range sentinel.Codes(fault.Known()) {
 		f := fault.Finding{Code: code, Pod: pod, Container: name, Volume: name, Mount: fault.Mount{Point: long}, Evidence: []string{long}}
 		l.Found(f, 0)

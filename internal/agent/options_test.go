@@ -47,9 +47,7 @@ func TestFlagsAndEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o, err := parseOptions(t, tc.args, tc.env)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if o.NodeName != tc.want {
 				t.Errorf("node %q, want %q", o.NodeName, tc.want)
 			}
@@ -68,9 +66,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		"KUBEDIAG_ALLOW_EVICTION": "true",
 	}
 	got, err := parseOptions(t, nil, env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := options{
 		NodeName: "n1", PodUID: "u", Namespace: "ns", DataRoot: "/d", KubeletRoot: "/k", KubeletPID: 7, EnableScripts: true,
 		ProcessorCAFile: "/ca", MetricsBindAddress: ":2", HealthProbeBindAddress: ":3", DiagnosisTimeout: 60e9, Workers: 9, LeaseRenewal: 1e9, LeaseDuration: 4e9,
@@ -137,9 +133,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		t.Run(arg, func(t *testing.T) {
 			t.Parallel()
 			o, err := parseOptions(t, []string{"--node-name=n1", "--namespace=kubediag", arg}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q", err, want)
 			}
@@ -150,9 +144,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 func TestDefaultsAreValid(t *testing.T) {
 	t.Parallel()
 	o, err := parseOptions(t, nil, map[string]string{"NODE_NAME": "n1", "POD_NAMESPACE": "kubediag", "POD_UID": "u"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := o.validate(); err != nil {
 		t.Error(err)
 	}

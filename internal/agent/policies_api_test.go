@@ -54,13 +54,9 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guardedAgent {
 	})
 	freshness := &guard.Freshness{}
 	manager, err := newManager(n.config, n.options, freshness, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.agent = &agent{options: n.options, manager: manager, freshness: freshness}
-	if err := g.newGuard(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.newGuard(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 3)
 	go func() { done <- manager.GetCache().Start(ctx) }()
@@ -118,9 +114,7 @@ func (g *guardedAgent) patchObject(t *testing.T, o client.Object, change func())
 		t.Fatalf("%T", o)
 	}
 	change()
-	if err := g.env.Client.Patch(t.Context(), o, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.env.Client.Patch(t.Context(), o, client.MergeFrom(before)))
 }
 
 // TestAgentObeysPolicies: from the API server to the decision, with the rights that the manifests give. A pause
@@ -144,9 +138,7 @@ func TestAgentObeysPolicies(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, gone := range []*v1.RecoveryPolicy{careful, p} {
-		if err := g.env.Client.Delete(t.Context(), gone); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.env.Client.Delete(t.Context(), gone))
 		g.awaitAllowed(t, gone == careful)
 	}
 }
@@ -167,9 +159,7 @@ func TestSlotsOfABudget(t *testing.T) {
 		t.Error("a fifth repair")
 	}
 	var slots coordinationv1.LeaseList
-	if err := g.env.Client.List(t.Context(), &slots, client.InNamespace("kubediag"), client.HasLabels{v1.LabelRepairSlot}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.env.Client.List(t.Context(), &slots, client.InNamespace("kubediag"), client.HasLabels{v1.LabelRepairSlot}))
 	if len(slots.Items) != 2 || *slots.Items[0].Spec.HolderIdentity != "slots" {
 		t.Errorf("slots %+v", slots.Items)
 	}

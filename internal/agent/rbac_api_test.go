@@ -26,9 +26,7 @@ func listRights(t *testing.T, config *rest.Config, namespace string) []string {
 	t.Helper()
 	review, err := apitest.Clientset(t, config).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all []string
 	for _, rule := range review.Status.ResourceRules {
 		for _, group := range rule.APIGroups {
@@ -163,9 +161,7 @@ func TestNobodyReadsSecrets(t *testing.T) {
 func TestRolesAreNarrow(t *testing.T) {
 	t.Parallel()
 	roles, err := apitest.Clientset(t, installDefault(t).Config).RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seen := 0
 	for _, role := range roles.Items {
 		if !strings.HasPrefix(role.Name, "kubediag-") {

@@ -134,9 +134,7 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 			tc.change(d)
 			p := &scriptedRunner{}
 			r, _ := newTestReconciler(d, p)
-			if err := reconcileOne(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			must(t, reconcileOne(t.Context(), r))
 			if len(p.ran) != tc.want {
 				t.Errorf("ran %d times, want %d", len(p.ran), tc.want)
 			}
@@ -170,9 +168,7 @@ func TestRunsWhatTheServerHas(t *testing.T) {
 			r, _ := newTestReconciler(kept.(*v1.Diagnosis), p)
 			tc.change(full)
 			r.live = &oneDiagnosisCache{d: full}
-			if err := reconcileOne(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			must(t, reconcileOne(t.Context(), r))
 			if len(p.ran) != tc.want || tc.want > 0 && p.last.Spec.Parameters["p"] != "v" {
 				t.Errorf("ran %d times, want %d: %+v", len(p.ran), tc.want, p.last)
 			}
@@ -187,14 +183,10 @@ func TestStaleCacheStartsNothing(t *testing.T) {
 	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 3 {
-		if err := reconcileOne(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, reconcileOne(t.Context(), r))
 	}
 	cache.setDiagnosis(diagnosis("u2", ""))
-	if err := reconcileOne(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reconcileOne(t.Context(), r))
 	if diff := cmp.Diff([]types.UID{"u1", "u2"}, p.ran); diff != "" {
 		t.Errorf("ran (-want +got):\n%s", diff)
 	}
@@ -285,9 +277,7 @@ func TestDeletionBeforeTheStart(t *testing.T) {
 	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", ""), p)
 	r.cache = &vanishing{oneDiagnosisCache: cache}
-	if err := reconcileOne(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reconcileOne(t.Context(), r))
 	if len(p.ran) != 0 || r.runs.countRunning() != 0 {
 		t.Errorf("ran %v, running %d", p.ran, r.runs.countRunning())
 	}
@@ -313,9 +303,7 @@ func TestStoppedAgentLeavesItsWork(t *testing.T) {
 		return ctx.Err()
 	}}
 	r, _ := newTestReconciler(diagnosis("u1", ""), p)
-	if err := reconcileOne(ctx, r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reconcileOne(ctx, r))
 	if len(r.runs.ended) != 0 {
 		t.Error("a run that was interrupted counts as ended")
 	}
@@ -348,9 +336,7 @@ func TestCleanupKeepsExistingAndRunning(t *testing.T) {
 	if _, ok := r.runs.startRun(t.Context(), "running"); !ok {
 		t.Fatal("the first run was refused")
 	}
-	if err := r.forgetDeleted(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.forgetDeleted(t.Context()))
 	want := []map[types.UID]bool{{"listed": true, "running": true}}
 	if diff := cmp.Diff(want, p.kept); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)

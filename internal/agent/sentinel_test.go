@@ -82,9 +82,7 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 			status := sentinel.Status{
 				Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2},
 			}
-			if err := l.register(counter.registry, func() sentinel.Status { return status }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.register(counter.registry, func() sentinel.Status { return status }))
 			c.do(l)
 			if diff := cmp.Diff(c.events, n.list); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)

@@ -41,13 +41,9 @@ var patience = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2
 func newTestStore(t *testing.T, config *rest.Config) *statusStore {
 	t.Helper()
 	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &statusStore{client: c, live: c, backoff: patience}
 }
 
@@ -65,9 +61,7 @@ func createIgnored(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
 func readDiagnosis(t *testing.T, env *apitest.Env, d *v1.Diagnosis) *v1.Diagnosis {
 	t.Helper()
 	now := &v1.Diagnosis{}
-	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now))
 	return now
 }
 
@@ -82,19 +76,13 @@ func TestSaveReplacesTheStatus(t *testing.T) {
 			diagnosis.Status = v1.DiagnosisStatus{
 				Phase: v1.DiagnosisRunning, Checkpoint: &v1.Checkpoint{NodeIndex: 1}, OperationResults: map[string]string{"old": "x", "both": "x"},
 			}
-			if err := s.Save(t.Context(), diagnosis); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Save(t.Context(), diagnosis))
 			// The manager says meanwhile that the agent is gone.
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
-			if err := env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch); err != nil {
-				t.Fatal(err)
-			}
+			must(t, env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch))
 			want := v1.DiagnosisStatus{Phase: v1.DiagnosisRunning, OperationResults: map[string]string{"new": "y", "both": "y"}}
 			diagnosis.Status = want
-			if err := s.Save(t.Context(), diagnosis); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Save(t.Context(), diagnosis))
 			if diff := cmp.Diff(want, readDiagnosis(t, env, diagnosis).Status); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}
@@ -110,9 +98,7 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 			env := start(t)
 			s := newTestStore(t, env.Config)
 			diagnosis := createIgnored(t, env, "recreated")
-			if err := env.Client.Delete(t.Context(), diagnosis); err != nil {
-				t.Fatal(err)
-			}
+			must(t, env.Client.Delete(t.Context(), diagnosis))
 			diagnosis.Status.Phase = v1.DiagnosisSucceeded
 			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what is deleted: %v", err)
@@ -236,13 +222,9 @@ func TestLease(t *testing.T) {
 				notJudged := map[int]string{1: "3", 2: v1.NothingJudged}[i]
 				l.notJudged = func() string { return notJudged }
 				now = now.Add(10 * time.Second)
-				if err := l.renew(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.renew(t.Context()))
 				got := l.newLease()
-				if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
-					t.Fatal(err)
-				}
+				must(t, env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got))
 				if *got.Spec.HolderIdentity != node || *got.Spec.LeaseDurationSeconds != 40 || !got.Spec.RenewTime.Equal(&metav1.MicroTime{Time: now}) {
 					t.Errorf("spec %+v", got.Spec)
 				}
@@ -285,9 +267,7 @@ func TestLeaseUnderAnOlderPolicy(t *testing.T) {
 		client: twoLabels{env.Client}, namespace: env.Namespace(t), node: "n1", renewal: 10 * time.Second, duration: 40 * time.Second, now: time.Now,
 		notJudged: func() string { return "1" },
 	}
-	if err := l.renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.renew(t.Context()))
 	got := l.newLease()
 	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil || got.Labels[v1.LabelNotJudged] != "" {
 		t.Errorf("labels %v, %v", got.Labels, err)
@@ -318,9 +298,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 	apitest.Eventually(t, renewed)
 	apitest.Eventually(t, renewed)
-	if err := env.Client.Delete(t.Context(), l.newLease()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, env.Client.Delete(t.Context(), l.newLease()))
 	apitest.Eventually(t, renewed)
 	stop()
 	if err := <-ended; err != nil {

@@ -37,9 +37,7 @@ func TestPodsNow(t *testing.T) {
 				config = impersonate(installDefault(t).Config, serviceAccount("kubediag-agent")) // what it may is enough
 			}
 			live, err := client.New(config, client.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := map[string]string{}
 			here := "now-here-" + strings.ReplaceAll(version, ".", "-") // the API server of both is one
 			for name, node := range map[string]string{here + "-1": here, here + "-2": here, here + "-not": "now-there"} {

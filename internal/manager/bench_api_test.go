@@ -24,13 +24,9 @@ func BenchmarkBind(b *testing.B) {
 	node := w.node(b)
 	ref := w.pod(b, node)
 	watching, err := client.NewWithWatch(w.Config, client.Options{Scheme: w.Client.Scheme()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	events, err := watching.Watch(b.Context(), &v1.DiagnosisList{}, client.InNamespace(w.ns), client.MatchingLabels{v1.LabelNode: node})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer events.Stop()
 	w.warmUp(b)
 	var bare time.Duration
@@ -60,8 +56,6 @@ func (w *world) patchStatus(b *testing.B, d *v1.Diagnosis) time.Duration {
 	b.Helper()
 	began := time.Now()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"phase": "Succeeded"}}`))
-	if err := w.Client.Status().Patch(b.Context(), d, patch); err != nil {
-		b.Fatal(err)
-	}
+	must(b, w.Client.Status().Patch(b.Context(), d, patch))
 	return time.Since(began)
 }

@@ -38,21 +38,15 @@ func (w *world) withoutBound(t *testing.T, fn func()) {
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	crd.SetKind("CustomResourceDefinition")
-	if err := w.Client.Get(t.Context(), types.NamespacedName{Name: "diagnoses." + v1.Group}, crd); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Get(t.Context(), types.NamespacedName{Name: "diagnoses." + v1.Group}, crd))
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	path := []string{"schema", "openAPIV3Schema", "x-kubernetes-validations"}
 	rules, _, _ := unstructured.NestedSlice(versions[0].(map[string]any), path...)
 	put := func(rules []any) {
 		text, err := json.Marshal(rules)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		patch := fmt.Sprintf(`[{"op":"add","path":"/spec/versions/0/%s","value":%s}]`, strings.Join(path, "/"), text)
-		if err := w.Client.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, []byte(patch))))
 	}
 	if len(rules) != 1 {
 		t.Fatalf("rules of whole Diagnoses: %v", rules)
@@ -128,15 +122,11 @@ func TestLaterDiagnosesWaitForAPlace(t *testing.T) {
 		if i >= 50 {
 			d.Labels = map[string]string{v1.LabelNode: node}
 		}
-		if err := w.Client.Create(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Create(t.Context(), d))
 	}
 	list := &v1.DiagnosisList{}
 	counts := func() (bound, waiting []*v1.Diagnosis) {
-		if err := w.Client.List(t.Context(), list, client.InNamespace(ns)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.List(t.Context(), list, client.InNamespace(ns)))
 		for i := range list.Items {
 			switch d := &list.Items[i]; {
 			case d.Labels[v1.LabelNode] == node:
@@ -157,9 +147,7 @@ func TestLaterDiagnosesWaitForAPlace(t *testing.T) {
 	for _, d := range bound[:10] {
 		w.accept(t, d)
 		end := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`))
-		if err := w.Client.Status().Patch(t.Context(), d, end); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Status().Patch(t.Context(), d, end))
 	}
 	apitest.Eventually(t, func() error {
 		if bound, waiting := counts(); len(bound) != 70 || len(waiting) != 0 {

@@ -55,9 +55,7 @@ func TestLeaderIsKilledInBurst(t *testing.T) {
 	}
 	pods := w.burst(t)
 	w.stored(t, killedAfter)
-	if err := leader.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, leader.Process.Kill())
 	_ = leader.Wait()
 	before := make([][]v1.Diagnosis, len(triggers))
 	for i, tr := range triggers {
@@ -184,9 +182,7 @@ type process struct {
 func (p *process) start(t *testing.T) *exec.Cmd {
 	t.Helper()
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	health := free[0].String()
 	cmd := exec.Command(p.path, "--namespace="+p.ns, "--kubeconfig="+p.kubeconfig, "--metrics-bind-address="+flags.Off, "--health-probe-bind-address="+health,
 		"--agent-check-interval=1h") // there are no agents

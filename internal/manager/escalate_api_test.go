@@ -71,9 +71,7 @@ func TestPolicyHasPodsEvicted(t *testing.T) {
 			}
 			return nil
 		})
-		if err := w.Client.DeleteAllOf(t.Context(), &v1.Diagnosis{}, client.InNamespace(w.ns)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.DeleteAllOf(t.Context(), &v1.Diagnosis{}, client.InNamespace(w.ns)))
 	})
 }
 
@@ -81,9 +79,7 @@ func TestPolicyHasPodsEvicted(t *testing.T) {
 func (w *world) cordoned(t *testing.T) (found []corev1.Node) {
 	t.Helper()
 	var nodes corev1.NodeList
-	if err := w.Client.List(t.Context(), &nodes, client.MatchingLabels{"test": w.ns}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.List(t.Context(), &nodes, client.MatchingLabels{"test": w.ns}))
 	for i := range nodes.Items {
 		if nodes.Items[i].Spec.Unschedulable {
 			found = append(found, nodes.Items[i])
@@ -96,9 +92,7 @@ func (w *world) cordoned(t *testing.T) (found []corev1.Node) {
 func (w *world) mayCordon(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("../../config/components/cordon/cordoner.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	role := apitest.Objects(t, string(text))[0]
 	role.SetName(w.ns)
 	w.MustCreate(t, role)

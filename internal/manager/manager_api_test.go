@@ -61,9 +61,7 @@ func TestWhatShipsIsReady(t *testing.T) {
 		}
 		for _, file := range files {
 			manifest, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, o := range apitest.Objects(t, string(manifest)) {
 				if o.GetKind() == "OperationSet" {
 					set := &v1.OperationSet{}
@@ -155,16 +153,12 @@ func TestOperationComesAndGoes(t *testing.T) {
 		w.Until(t, set, func() bool { return set.Status.Ready })
 		w.Until(t, op, func() bool { return len(op.Status.Conditions) > 0 })
 		*op.Spec.Processor.Path = "/processor/nonsense"
-		if err := w.Client.Update(t.Context(), op); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Update(t.Context(), op))
 		w.Until(t, set, func() bool {
 			return !set.Status.Ready && condition(set.Status.Conditions, v1.ConditionReady, v1.ReasonOperationNotReady) &&
 				strings.Contains(meta.FindStatusCondition(set.Status.Conditions, v1.ConditionReady).Message, "nonsense")
 		})
-		if err := w.Client.Delete(t.Context(), op); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Delete(t.Context(), op))
 		w.Until(t, set, func() bool { return condition(set.Status.Conditions, v1.ConditionReady, v1.ReasonOperationNotFound) })
 	})
 }
@@ -181,9 +175,7 @@ func TestLifeOfADiagnosis(t *testing.T) {
 		})
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}}
 		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-		if err := w.Client.SubResource("binding").Create(t.Context(), p, binding); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.SubResource("binding").Create(t.Context(), p, binding))
 		w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
 		w.Until(t, d, func() bool {
 			return d.Status.Phase == v1.DiagnosisPending && condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonNoAgent)
@@ -212,9 +204,7 @@ func TestLifeOfADiagnosis(t *testing.T) {
 		other := w.node(t)
 		d = w.diagnose(t, v1.DiagnosisSpec{NodeName: other})
 		w.Until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonNoAgent) })
-		if err := w.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}))
 		w.Until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionComplete, v1.ReasonNodeNotFound) })
 	})
 }
@@ -235,9 +225,7 @@ func TestRetention(t *testing.T) {
 		if i == 0 {
 			d.Status.Phase, d.Status.CompletionTime = v1.DiagnosisRunning, nil
 		}
-		if err := w.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)))
 		all = append(all, d)
 	}
 	w.run(t)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/metric"
 	"kubediag.org/kubediag/internal/metric/metrictest"
 )
@@ -192,9 +193,7 @@ func TestNewNeedsNoServer(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	exposed, err := metrics.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, problem := range metrictest.Problems(exposed, Metrics()) {
 		t.Error(problem)
 	}
@@ -204,9 +203,7 @@ func TestMetrics(t *testing.T) {
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	exposed, err := metrics.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rules := metrictest.Alerts(t, "../../config/alerts/kubediag.yaml", "kubediag-manager")
 	for _, r := range rules {
 		if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
@@ -226,3 +223,5 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("%d rules", len(rules))
 	}
 }
+
+var must = kerneltest.Must

@@ -53,9 +53,7 @@ func TestPolicyIsChecked(t *testing.T) {
 		careful := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryObserve})
 		w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonOverruled) })
 		w.Until(t, careful, func() bool { return condition(careful.Status.Conditions, v1.ConditionEffective, v1.ReasonNoRepair) })
-		if err := w.Client.Delete(t.Context(), careful); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Delete(t.Context(), careful))
 		w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEffective, v1.ReasonEffective) })
 		bad := w.policy(t, v1.RecoveryPolicySpec{
 			Mode: v1.RecoveryAutomatic, Windows: []v1.RecoveryWindow{{Schedule: "nonsense", DurationSeconds: 60}},
@@ -103,9 +101,7 @@ func TestBreaker(t *testing.T) {
 	before := client.MergeFrom(row.DeepCopy())
 	now := metav1.Now()
 	row.Spec.Breaker.ResetTime = &now
-	if err := w.Client.Patch(t.Context(), row, before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Patch(t.Context(), row, before))
 	w.Until(t, row, func() bool { return row.Status.OpenBreakers == 0 })
 	w.policyEvent(t, row, "BreakerClosed")
 	w.faulty(t, share, 0)

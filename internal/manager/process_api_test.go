@@ -109,9 +109,7 @@ func TestBeforeCRDs(t *testing.T) {
 		t.Run(fmt.Sprintf("they come: %t", come), func(t *testing.T) {
 			installed.Store(false)
 			free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			w.options.HealthProbeBindAddress, w.options.MetricsBindAddress = free[0].String(), free[1].String()
 			w.run(t)
 			apitest.Eventually(t, func() error { return health("/healthz") })

@@ -188,18 +188,14 @@ func (w *world) applyPolicy(t *testing.T) {
 	apitest.NeedPolicies(t)
 	const file = "../../config/policy/diagnosis-rights.yaml"
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const manager = "'system:serviceaccount:kubediag:kubediag-manager'"
 	if strings.Count(string(text), manager) != 2 {
 		t.Fatalf("%s does not name %s twice", file, manager)
 	}
 	objects := apitest.Objects(t, strings.ReplaceAll(string(text), manager, "'"+w.config.Impersonate.UserName+"'"))
 	role, err := os.ReadFile("../../config/rbac/users/approver.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, o := range append(objects, apitest.Objects(t, string(role))...) {
 		w.MustCreate(t, o)
 	}
@@ -249,9 +245,7 @@ func (w *world) updates(t *testing.T, clients map[string]client.Client) {
 			o := w.object(t, tc.asked)
 			w.MustCreate(t, o)
 			d := &v1.Diagnosis{}
-			if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), d); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), d))
 			tc.change(d)
 			w.check(t, clients[tc.who].Update(t.Context(), d), tc.refused)
 		})
@@ -273,9 +267,7 @@ func (w *world) triggerUpdates(t *testing.T, clients map[string]client.Client) {
 		"another source": {"n1", "on all nodes", func() { trigger.Spec.SourceTemplate = v1.SourceTemplate{MountFaultTemplate: &v1.MountFaultTemplate{}} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), trigger); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), trigger))
 			tc.change()
 			w.check(t, clients[tc.who].Update(t.Context(), trigger, client.DryRunAll), tc.refused)
 		})
@@ -302,9 +294,7 @@ func (w *world) keepsOrigin(t *testing.T, d *v1.Diagnosis) {
 	origin := func(value string) client.Patch {
 		return client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1.LabelOrigin+`":`+value+`}}}`))
 	}
-	if err := w.As(t, w.config).Patch(t.Context(), d, origin(`"policy"`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.As(t, w.config).Patch(t.Context(), d, origin(`"policy"`)))
 	for _, value := range []string{"null", `"person"`, `"trigger"`} {
 		if err := w.Client.Patch(t.Context(), d.DeepCopy(), origin(value)); !apierrors.IsForbidden(err) {
 			t.Errorf("origin %s: %v", value, err)
@@ -343,9 +333,7 @@ func (w *world) role(t *testing.T, g grant) string {
 	roles := apitest.Clientset(t, w.Config).RbacV1().ClusterRoles()
 	r := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "grant-"}, Rules: []rbacv1.PolicyRule{rule}}
 	r, err := roles.Create(t.Context(), r, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r.Name
 }
 
@@ -363,9 +351,7 @@ func (w *world) bind(t *testing.T, user, role string, everywhere bool) {
 		b := &rbacv1.RoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects}
 		_, err = rbac.RoleBindings(w.ns).Create(t.Context(), b, metav1.CreateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func (w *world) may(t *testing.T, user string, g grant) {

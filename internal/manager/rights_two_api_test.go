@@ -28,9 +28,7 @@ func (w *world) elsewhere(t *testing.T, ns, user, role string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // reaches are Diagnoses of the pod THEIRS/web, in every form that its author may write.
@@ -102,9 +100,7 @@ func TestTenantOfTwoNamespaces(t *testing.T) {
 		o := w.object(t, asked{"", "Diagnosis", strings.ReplaceAll(reaches["no set"], "THEIRS", other), ""})
 		w.MustCreate(t, o)
 		d := &v1.Diagnosis{}
-		if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(o), d))
 		d.Spec.NodeName = "n1"
 		w.check(t, users["mallory"].Update(t.Context(), d), `spec.operationSet: "auto"`)
 	})

@@ -34,20 +34,14 @@ func TestSetsAreKeptCurrent(t *testing.T) {
 		}
 		// A user changes one that ships: it stays so. Then the user deletes it: it is as it ships.
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"adjacencyList": [{"id": 0, "to": [1]}, {"id": 1, "operation": "mine"}]}}`))
-		if err := w.Client.Patch(t.Context(), old, patch); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Patch(t.Context(), old, patch))
 		w.Until(t, old, func() bool { return old.Status.ObservedGeneration == old.Generation })
 		if len(old.Spec.AdjacencyList) != 2 {
 			t.Errorf("what a user has changed is %+v", old.Spec)
 		}
-		if err := w.Client.Delete(t.Context(), old); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Delete(t.Context(), old))
 		w.Until(t, old, func() bool { return len(old.Spec.AdjacencyList) == 4 })
-		if err := w.Client.Delete(t.Context(), mine); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Delete(t.Context(), mine))
 		w.Until(t, mine, func() bool { return mine.Labels[v1.LabelVersion] != "" })
 	})
 }
@@ -65,16 +59,12 @@ func (w *world) leave(t *testing.T, name string, ours bool) *v1.OperationSet {
 	set.Spec.AdjacencyList = []v1.Node{{To: []int32{1}}, {ID: 1, Operation: "mine"}}
 	if ours {
 		text, err := json.Marshal(&set.Spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sum := sha256.Sum256(text)
 		set.Labels[v1.LabelVersion] = "v0.0.1"
 		set.Annotations = map[string]string{v1.AnnotationSpecHash: hex.EncodeToString(sum[:])}
 	}
-	if err := w.Client.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Create(t.Context(), set))
 	return set
 }
 

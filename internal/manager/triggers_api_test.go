@@ -66,9 +66,7 @@ func (w *world) trigger(t testing.TB, spec v1.TriggerSpec) *v1.Trigger {
 func (w *world) made(t testing.TB, tr *v1.Trigger) []v1.Diagnosis {
 	t.Helper()
 	var all v1.DiagnosisList
-	if err := w.Client.List(t.Context(), &all, client.InNamespace(w.ns), client.MatchingLabels{v1.LabelTrigger: tr.Name}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.List(t.Context(), &all, client.InNamespace(w.ns), client.MatchingLabels{v1.LabelTrigger: tr.Name}))
 	return all.Items
 }
 
@@ -88,9 +86,7 @@ func (w *world) count(t testing.TB, tr *v1.Trigger, want int) {
 func (w *world) failed(t testing.TB, pod *v1.PodReference) *corev1.Event {
 	t.Helper()
 	var p corev1.Pod
-	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, &p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, &p))
 	e := &corev1.Event{
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: p.UID},
 		Reason:         "FailedMount", Message: "MountVolume.SetUp failed", Source: corev1.EventSource{Component: "kubelet", Host: p.Spec.NodeName},
@@ -125,9 +121,7 @@ func TestEventTrigger(t *testing.T) {
 			t.Errorf("Diagnosis = %+v", d)
 		}
 		e.Count, e.LastTimestamp = 9, metav1.Now()
-		if err := w.Client.Update(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Update(t.Context(), e))
 		w.series(t, e)
 		w.Until(t, tr, func() bool { return tr.Status.Matched == 3 && tr.Status.Repeated == 2 && tr.Status.Fired == 1 })
 		stop()
@@ -229,9 +223,7 @@ func TestNodeSelector(t *testing.T) {
 func TestAlertTrigger(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.options.AlertBindAddress = free[0].String()
 	w.mayReview(t)
 	w.run(t)
@@ -289,18 +281,14 @@ func TestAlertTrigger(t *testing.T) {
 func (w *world) post(t testing.TB, token, body string) int {
 	t.Helper()
 	secret, err := apitest.Clientset(t, w.Config).CoreV1().Secrets(w.ns).Get(t.Context(), alertmanager.ServiceName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(secret.Data[corev1.TLSCertKey])
 	name := alertmanager.ServiceName + "." + w.ns + ".svc"
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: name, MinVersion: tls.VersionTLS12}}}
 	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.options.AlertBindAddress+"/api/v1/alerts", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -318,9 +306,7 @@ func (w *world) createRoles(t *testing.T, component string, files ...string) {
 	t.Helper()
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join("../../config/components", component, file+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.MustCreate(t, apitest.Objects(t, string(text))[0])
 	}
 }
@@ -331,9 +317,7 @@ func (w *world) mayReview(t *testing.T) {
 	w.createRoles(t, "alert-receiver", "reviewer", "sender")
 	w.bind(t, w.config.Impersonate.UserName, "kubediag-manager-reviewer", true)
 	text, err := os.ReadFile("../../config/components/alert-receiver/certificate.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, o := range apitest.Objects(t, string(text)) { // the Secret, the role, its binding
 		o.SetNamespace(w.ns)
 		if o.GetKind() == "RoleBinding" {
@@ -357,9 +341,7 @@ func (w *world) serviceAccountWith(t *testing.T, role string, audiences ...strin
 	t.Helper()
 	set := apitest.Clientset(t, w.Config)
 	account, err := set.CoreV1().ServiceAccounts(w.ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "sender-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if role != "" {
 		w.bind(t, "system:serviceaccount:"+w.ns+":"+account.Name, role, true)
 	}
@@ -367,9 +349,7 @@ func (w *world) serviceAccountWith(t *testing.T, role string, audiences ...strin
 	token, err := set.CoreV1().ServiceAccounts(w.ns).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: audiences},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return token.Status.Token
 }
 
@@ -377,9 +357,7 @@ func (w *world) serviceAccountWith(t *testing.T, role string, audiences ...strin
 func TestAlertOverlay(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	program, err := cluster.Kubectl(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := exec.CommandContext(t.Context(), program, "kustomize", filepath.Join("..", "..", "config", "overlays", "alert-receiver")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

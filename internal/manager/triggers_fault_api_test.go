@@ -23,9 +23,7 @@ import (
 func (w *world) fault(t testing.TB, pod *v1.PodReference, code string) *v1.MountFault {
 	t.Helper()
 	var p corev1.Pod
-	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, &p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Get(t.Context(), client.ObjectKey{Namespace: pod.Namespace, Name: pod.Name}, &p))
 	f := newFault(&p, code)
 	w.MustCreate(t, f)
 	return f
@@ -60,9 +58,7 @@ func (w *world) mark(t testing.TB) {
 	})
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"world": "`+w.ns+`"}}}`))
-	if err := w.Client.Patch(t.Context(), ns, patch); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Patch(t.Context(), ns, patch))
 }
 
 // A fault that matches makes one Diagnosis of its pod, bound to its node: one that was there before the Trigger, and one that
@@ -73,9 +69,7 @@ func TestMountFaultTrigger(t *testing.T) {
 		w.run(t)
 		node, other := w.node(t), w.node(t)
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"pool": "`+w.ns+`"}}}`))
-		if err := w.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, patch); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, patch))
 		pod := w.pod(t, node)
 		w.fault(t, pod, "StaleSubPath")
 		tr := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.faultTemplate(v1.MountFaultTemplate{
@@ -96,9 +90,7 @@ func TestMountFaultTrigger(t *testing.T) {
 		// One can be compared twice: when it comes, and for the Trigger that is new.
 		w.Until(t, tr, func() bool { return tr.Status.Fired == 2 && tr.Status.Matched-tr.Status.Repeated == 2 })
 		exposed, err := metrics.Registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, problem := range metrictest.Problems(exposed, Metrics()) {
 			t.Error(problem)
 		}

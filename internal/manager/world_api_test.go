@@ -67,9 +67,7 @@ func newWorld(t testing.TB, env *apitest.Env) *world {
 func (w *world) run(t testing.TB) (m manager.Manager, stop func()) {
 	t.Helper()
 	m, err := newManager(w.config, w.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- kubeclient.Run(ctx, m) }()

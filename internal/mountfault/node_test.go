@@ -24,6 +24,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -164,9 +165,7 @@ func (n *testNode) said() (events []string) {
 func (n *testNode) objects(t *testing.T) map[string]v1.MountFault {
 	t.Helper()
 	var list v1.MountFaultList
-	if err := n.store.List(context.WithoutCancel(t.Context()), &list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.store.List(context.WithoutCancel(t.Context()), &list))
 	all := map[string]v1.MountFault{}
 	for _, f := range list.Items {
 		all[f.Namespace+"/"+f.Name] = f
@@ -222,3 +221,5 @@ func changed(f *sentinel.Fault, change func(*sentinel.Fault)) *sentinel.Fault {
 	change(&other)
 	return &other
 }
+
+var must = kerneltest.Must

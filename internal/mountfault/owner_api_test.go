@@ -25,9 +25,7 @@ const collectorPatience = 2 * time.Minute
 func startGarbageCollector(t *testing.T, config *rest.Config) {
 	t.Helper()
 	path, err := cluster.ControllerManager(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program.Start(t, exec.Command(path, "--kubeconfig="+apitest.Kubeconfig(t, config), "--controllers=garbage-collector-controller",
 		"--leader-elect=false", "--secure-port=0"))
 }
@@ -40,9 +38,7 @@ func TestADeletedPodTakesItsFaultsAlong(t *testing.T) {
 	n.set(stale(gone, "app"), dead(gone, ""), stale(stays, "app"), orphan("u"))
 	n.awaitCount(t, 4)
 	stop()
-	if err := n.env.Client.Delete(t.Context(), gone, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.env.Client.Delete(t.Context(), gone, client.GracePeriodSeconds(0)))
 	startGarbageCollector(t, n.env.Config)
 	for deadline := time.Now().Add(collectorPatience); len(n.all(t)) != 2; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -94,9 +94,7 @@ func (n *realNode) changesUnderThePolicy(t *testing.T) {
 	}
 	const ofOne, changesOfOne = "the agent of node n1 writes", "the agent of node n1 changes"
 	f := n.made("n2", "n2")
-	if err := two.Create(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, two.Create(t.Context(), f))
 	patch := func(text string) client.Patch { return client.RawPatch("application/merge-patch+json", []byte(text)) }
 	summary := patch(`{"status":{"summary":"s"}}`)
 	check("a change of another's", one.Patch(t.Context(), f.DeepCopy(), summary), ofOne)

@@ -82,13 +82,9 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func clientOf(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
 	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client.WithFieldValidation(c, metav1.FieldValidationStrict)
 }
 
@@ -125,9 +121,7 @@ func (n *realNode) realPod(t *testing.T, name string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: n.ns, Name: name},
 		Spec:       corev1.PodSpec{NodeName: n.Node, Containers: []corev1.Container{{Name: "app", Image: "i"}}},
 	}
-	if err := n.env.Client.Create(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.env.Client.Create(t.Context(), p))
 	n.testNode.mu.Lock()
 	defer n.testNode.mu.Unlock()
 	n.pods[string(p.UID)] = p
@@ -138,9 +132,7 @@ func (n *realNode) realPod(t *testing.T, name string) *corev1.Pod {
 func (n *realNode) all(t *testing.T) []v1.MountFault {
 	t.Helper()
 	var list v1.MountFaultList
-	if err := n.env.Client.List(context.WithoutCancel(t.Context()), &list, client.InNamespace(n.ns)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.env.Client.List(context.WithoutCancel(t.Context()), &list, client.InNamespace(n.ns)))
 	return list.Items
 }
 
@@ -274,9 +266,7 @@ func TestTwoNodes(t *testing.T) {
 	other.set(stale(other.realPod(t, "theirs"), "app"))
 	theirs := n.awaitCount(t, 1)[0]
 	theirs.Labels[v1.LabelNode] = n.Node
-	if err := n.env.Client.Update(t.Context(), &theirs); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.env.Client.Update(t.Context(), &theirs))
 	n.run(t)
 	n.set(stale(n.realPod(t, "ours"), "app"))
 	n.awaitCount(t, 2)

@@ -198,9 +198,7 @@ func TestRestart(t *testing.T) {
 		first := n.objects(t)
 		foreign := v1.MountFault{Status: v1.MountFaultStatus{Node: "n2", Code: "StaleSubPath"}}
 		foreign.Namespace, foreign.Name, foreign.Labels = "shop", "foreign", map[string]string{v1.LabelNode: "n1"} // a forged label
-		if err := n.store.Create(t.Context(), &foreign); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.store.Create(t.Context(), &foreign))
 		stop()
 
 		time.Sleep(time.Hour)
@@ -236,14 +234,10 @@ func TestManyLargeObjects(t *testing.T) {
 		f := &v1.MountFault{Status: v1.MountFaultStatus{Node: "n1", Code: "StaleSubPath"}}
 		f.Namespace, f.Name = "shop", fmt.Sprintf("f-%03d", i)
 		f.Labels, f.Annotations = map[string]string{v1.LabelNode: "n1", "example.org/text": "x"}, map[string]string{"example.org/text": "x"}
-		if err := n.store.Create(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.store.Create(t.Context(), f))
 	}
 	for _, deleted := range []int{3, 0} { // by the first list, and by the second
-		if err := n.list(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.list(t.Context()))
 		if asked := n.requests(); len(asked) != 1+deleted || len(n.entries) != maxAdopted || len(n.objects(t)) != maxAdopted {
 			t.Errorf("%d entries, %d objects after %q", len(n.entries), len(n.objects(t)), asked)
 		}
@@ -319,9 +313,7 @@ func TestObjectsThatOthersDelete(t *testing.T) {
 		n.requests()
 		drop := func() {
 			for _, object := range n.objects(t) {
-				if err := n.store.Delete(t.Context(), &object); err != nil {
-					t.Fatal(err)
-				}
+				must(t, n.store.Delete(t.Context(), &object))
 			}
 			n.requests()
 		}
@@ -346,9 +338,7 @@ func TestAnObjectInTheWay(t *testing.T) {
 			for name := range n.Writer.objects.candidates([]*sentinel.Fault{f}) {
 				there := &v1.MountFault{Status: v1.MountFaultStatus{Node: node, Code: "Other"}}
 				there.Namespace, there.Name = name.Namespace, name.Name // without a label, so that it is not found
-				if err := n.store.Create(t.Context(), there); err != nil {
-					t.Fatal(err)
-				}
+				must(t, n.store.Create(t.Context(), there))
 			}
 			defer n.start(t)()
 			n.set(f)
@@ -384,15 +374,11 @@ func TestDiagnosisThatWorksOnAFault(t *testing.T) {
 		}
 		expect("OrphanedPodVolumes ", "StaleSubPath ")
 		for _, d := range []*v1.Diagnosis{d, whole, elsewhere} {
-			if err := n.store.Create(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
+			must(t, n.store.Create(t.Context(), d))
 		}
 		expect("OrphanedPodVolumes ops/whole", "StaleSubPath ops/d")
 		d.Status.Phase = v1.DiagnosisSucceeded
-		if err := n.store.Update(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.store.Update(t.Context(), d))
 		expect("OrphanedPodVolumes ops/whole", "StaleSubPath ops/whole")
 	})
 }

@@ -60,17 +60,13 @@ func (w *world) try(t *testing.T, d *v1.Diagnosis) (*v1.Diagnosis, error) {
 	t.Helper()
 	e := w.start(t)
 	got, err := e.Run(t.Context(), d)
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Close())
 	if err == nil && len(w.saved) > 0 {
 		got = w.last(d)
 	}
 	text, errText := json.Marshal(got)
 	stored := &v1.Diagnosis{}
-	if err := errors.Join(errText, json.Unmarshal(text, stored)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(errText, json.Unmarshal(text, stored)))
 	return stored, err
 }
 

@@ -71,9 +71,7 @@ func (s *crashScene) job(t *testing.T) job {
 func (s *crashScene) live(t *testing.T, n int, how string) (report report, died bool) {
 	t.Helper()
 	r, err := New(Options{DataRoot: s.dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	defer func() {
 		if p := recover(); p != nil {
@@ -101,9 +99,7 @@ func (s *crashScene) damage(t *testing.T, how string) {
 	t.Helper()
 	if _, err := os.Stat(journalPath(s.dir)); err != nil {
 		// Killed before the first record: at most a part of it is there, under another name.
-		if err := os.WriteFile(journalPath(s.dir)+partEnd, []byte(`01234567 {"seq":1,"kind":"beg`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(journalPath(s.dir)+partEnd, []byte(`01234567 {"seq":1,"kind":"beg`), 0o600))
 		return
 	}
 	text := []byte(journalText(t, s.dir))
@@ -113,9 +109,7 @@ func (s *crashScene) damage(t *testing.T, how string) {
 	case "power":
 		text = synced(t, text)
 	}
-	if err := os.WriteFile(journalPath(s.dir), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(journalPath(s.dir), text, 0o600))
 }
 
 // synced is what of a journal is on the disk for certain: all up to the last record that was announced.
@@ -127,9 +121,7 @@ func synced(t *testing.T, text []byte) []byte {
 			break
 		}
 		r, err := decode(line, i+1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		unsure = append(unsure, line...)
 		switch r.Kind {
 		case kindBegin, kindPlan, kindApply, kindEnd:

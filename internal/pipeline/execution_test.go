@@ -533,9 +533,7 @@ func TestTheStatusFits(t *testing.T) {
 	d.Annotations = map[string]string{"a": strings.Repeat("x", 500<<10)}
 	d = w.run(t, d)
 	text, err := json.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(text) > maxObjectBytes || d.Status.Phase != v1.DiagnosisSucceeded || len(d.Status.SucceededPath) != graph.MaxNodes-1 {
 		t.Errorf("%d bytes, phase %s, %d nodes", len(text), d.Status.Phase, len(d.Status.SucceededPath))
 	}

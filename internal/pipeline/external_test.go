@@ -23,13 +23,9 @@ import (
 func externalOperation(t *testing.T, name, address string) *v1.Operation {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	number, err := strconv.ParseInt(port, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path, p := "/diagnose", int32(number)
 	op := builtIn(name, "")
 	op.Spec.Processor = v1.Processor{HTTPServer: &v1.HTTPServer{Address: &host, Port: &p, Path: &path}}

@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
 )
@@ -182,9 +183,7 @@ func newJob(t testing.TB, edges [][]int32, steps ...any) job {
 		ops[int32(i)] = op
 	}
 	g, err := graph.New(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return job{
 		Request: processor.Request{
 			Diagnosis: processor.Diagnosis{UID: "uid-1", Namespace: "default", Name: "d"},
@@ -202,9 +201,7 @@ func newRunner(t testing.TB, dir string, families ...repair.Family) *Runner {
 		registry.steps[f.Name()] = Step{Family: f}
 	}
 	r, err := New(Options{DataRoot: dir, Registry: registry})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -239,9 +236,7 @@ func (r *Runner) run(ctx context.Context, j job) (report, error) {
 func mustRun(t testing.TB, r *Runner, j job) report {
 	t.Helper()
 	report, err := r.run(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return report
 }
 
@@ -253,3 +248,5 @@ func outcomes(r report) map[int32]v1.OperationPhase {
 	}
 	return all
 }
+
+var must = kerneltest.Must

@@ -25,9 +25,7 @@ func journalPath(dir string) string { return filepath.Join(dir, journalDir, "uid
 func journalText(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(journalPath(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -100,9 +98,7 @@ func TestDamagedJournals(t *testing.T) {
 			l := gives("a", "1")
 			want := mustRun(t, newRunner(t, dir), newJob(t, nil, l))
 			text := test.damage(journalText(t, dir))
-			if err := os.WriteFile(journalPath(dir), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(journalPath(dir), []byte(text), 0o600))
 			got, err := newRunner(t, dir).run(t.Context(), newJob(t, nil, l))
 			if !errors.Is(err, test.want) || err != nil && !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("error %v, want %v with %q", err, test.want, test.text)
@@ -129,13 +125,9 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		`"file":{"key":"k","operation":"o","path":"p","size":1,"sha256":"00"},"shown":"s","hidden":true}],` +
 		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"gone":[{"code":"StaleSubPath"}],"reason":"Failed","message":"m","stack":"s"}`
 	r, err := decode([]byte(checksum([]byte(want))+want), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := encode(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(want, strings.TrimSuffix(string(got[checksumBytes:]), "\n")); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
@@ -148,9 +140,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	mustRun(t, newRunner(t, dir), newJob(t, nil, gives("a", "1"), &unmounter{kernel: newKernel(7)}))
 	text := []byte(journalText(t, dir))
 	file, err := os.OpenFile(journalPath(dir), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	for i := range text {
 		for bit := range 8 {
@@ -202,9 +192,7 @@ func TestJournalIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, t.TempDir())
 	j, _, err := r.openJournal(newJob(t, nil, gives("a", "1")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer j.close()
 	if err := j.write(record{Kind: kindRetry, Message: strings.Repeat("x", maxRecordBytes)}); !errors.Is(err, errFull) {
 		t.Errorf("large record: error %v", err)
@@ -229,18 +217,12 @@ func TestHalfARecordIsTakenBack(t *testing.T) {
 	dir := t.TempDir()
 	r := newRunner(t, dir)
 	j, _, err := r.openJournal(newJob(t, nil, gives("a", "1")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := j.file.WriteString(`{"seq":2,"kind":"att`); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.cut(); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.announce(record{Kind: kindAttempt, Node: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, j.cut())
+	must(t, j.announce(record{Kind: kindAttempt, Node: 1}))
 	j.close()
 	again, states, err := r.openJournal(newJob(t, nil, gives("a", "1")))
 	if err != nil || states[1].attempts != 1 {
@@ -262,13 +244,9 @@ func TestForget(t *testing.T) {
 		j.Request.Diagnosis.UID = uid
 		mustRun(t, r, j)
 	}
-	if err := os.WriteFile(outside, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(outside, nil, 0o600))
 	r.running.Store("runs", true)
-	if err := r.Forget(map[types.UID]bool{"keep": true}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Forget(map[types.UID]bool{"keep": true}))
 	want := []string{
 		"artifacts/keep/1-a", "artifacts/runs/1-a", "journal/keep.jsonl", "journal/runs.jsonl",
 		"kept/keep/2-b", "kept/mine.txt", "kept/runs/2-b",
@@ -289,9 +267,7 @@ func tree(t *testing.T, dir string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return names
 }
 
@@ -316,9 +292,7 @@ func FuzzJournal(f *testing.F) {
 			}
 			text = lines
 		}
-		if err := os.WriteFile(journalPath(dir), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(journalPath(dir), text, 0o600))
 		_, err := r.run(t.Context(), j)
 		known := slices.ContainsFunc([]error{nil, errCorrupt, errFormat, errGraphChanged, errFull}, func(k error) bool { return errors.Is(err, k) })
 		if !known {

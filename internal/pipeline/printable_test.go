@@ -52,9 +52,7 @@ func TestTheStatusIsPrintable(t *testing.T) {
 	}
 	for i, saved := range w.saved {
 		text, err := json.Marshal(saved)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// JSON escapes what is below a space: see all as a client does that has decoded it.
 		// Two backslashes are one that the agent has written.
 		s := string(text)

@@ -39,9 +39,7 @@ func (w *world) dieAtApply(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
 		}()
 		_, _ = e.Run(t.Context(), d)
 	}()
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Close())
 	return w.last(d)
 }
 

@@ -24,9 +24,7 @@ import (
 func jsonSize(t *testing.T, values map[string]string) int {
 	t.Helper()
 	text, err := json.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(text)
 }
 
@@ -223,15 +221,11 @@ func TestTamperedFiles(t *testing.T) {
 	dir := t.TempDir()
 	j := newJob(t, nil, gives("k", strings.Repeat("x", v1.MaxValueBytes+1)))
 	a := mustRun(t, newRunner(t, dir), j).Operations[0].Artifacts[0]
-	if err := os.WriteFile(a.Path, []byte("other"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(a.Path, []byte("other"), 0o600))
 	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, errCorrupt) || !strings.Contains(err.Error(), a.SHA256) {
 		t.Errorf("error %v", err)
 	}
-	if err := os.Remove(a.Path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(a.Path))
 	if _, err := newRunner(t, dir).run(t.Context(), j); !errors.Is(err, errCorrupt) {
 		t.Errorf("error %v", err)
 	}
@@ -262,9 +256,7 @@ func TestStorageDir(t *testing.T) {
 func TestStorageDoesNotEscapeByLinks(t *testing.T) {
 	t.Parallel()
 	dir, outside := t.TempDir(), t.TempDir()
-	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(outside, filepath.Join(dir, "link")))
 	synctest.Test(t, func(t *testing.T) {
 		j := newJob(t, nil, gives("a", "1"))
 		op := j.Operations[1]
@@ -302,9 +294,7 @@ func FuzzCost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, room int) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 		encoded, err := json.Marshal(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if size := len(encoded) - 2; costOf(text) < size {
 			t.Errorf("cost %d, JSON has %d: %s", costOf(text), size, encoded)
 		}

@@ -70,9 +70,7 @@ func FuzzJournalGrows(f *testing.F) {
 			for i := range n {
 				add(i+4, part)
 			}
-			if err := os.WriteFile(journalPath(dir), []byte(text.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(journalPath(dir), []byte(text.String()), 0o600))
 			return func() {
 				if opened, _, err := r.openJournal(j); err == nil {
 					opened.close()

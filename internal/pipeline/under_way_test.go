@@ -20,9 +20,7 @@ func TestUnderway(t *testing.T) {
 	underway := func() int {
 		t.Helper()
 		all, err := Underway(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, r := range all {
 			if r.UID != "uid-1" || len(r.Actions) != 1 || r.Actions[0].Target != "/m/7" {
 				t.Errorf("repair %+v", r)

@@ -166,22 +166,16 @@ func (w *world) replace(s Step) {
 func (w *world) start(t *testing.T) *Runner {
 	t.Helper()
 	registry, err := NewRegistry(w.steps...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client, err := external.NewClient("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.external.Node, w.external.HTTP = "my-node", client
 	o := Options{Node: "my-node", DataRoot: w.dir, Registry: registry, Store: w.fakeStore, External: &w.external}
 	if w.options != nil {
 		w.options(&o)
 	}
 	e, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { e.Close() })
 	return e
 }
@@ -190,9 +184,7 @@ func (w *world) start(t *testing.T) *Runner {
 func (w *world) run(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
 	t.Helper()
 	got, err := w.start(t).Run(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return got
 }
 

@@ -33,9 +33,7 @@ func startServer(t *testing.T) server {
 func startServerWith(t *testing.T, o cluster.Options) server {
 	t.Helper()
 	c, err := cluster.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
 			t.Error(err)
@@ -47,18 +45,14 @@ func startServerWith(t *testing.T, o cluster.Options) server {
 func (s server) helm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := call(t, s.program, s.kubeconfig, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
 func (s server) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := call(t, cluster.Kubectl, s.kubeconfig, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -121,29 +115,21 @@ func (s server) may(t *testing.T, want, account string, what ...string) {
 func nextChart(t *testing.T) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "kubediag")
-	if err := os.CopyFS(dir, os.DirFS(chartDir)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(dir, os.DirFS(chartDir)))
 	edit := func(name string, change func(text []byte) []byte) {
 		file := filepath.Join(dir, name)
 		text, err := os.ReadFile(file)
 		if err == nil {
 			err = os.WriteFile(file, change(text), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	edit("Chart.yaml", func(text []byte) []byte {
 		var about map[string]any
-		if err := yaml.Unmarshal(text, &about); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Unmarshal(text, &about))
 		about["version"], about["appVersion"] = "99.0.0", "v99.0.0"
 		text, err := yaml.Marshal(about)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return text
 	})
 	edit("config/crd/diagnosis.kubediag.org_diagnoses.yaml", func(text []byte) []byte {

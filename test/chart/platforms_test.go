@@ -63,9 +63,7 @@ func (s server) typed(t *testing.T, page string) string {
 		if err == nil {
 			err = os.Symlink(file, filepath.Join(home, name))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-euxc", script)
 	cmd.Dir = root
@@ -81,9 +79,7 @@ func (s server) typed(t *testing.T, page string) string {
 func commandsOf(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all strings.Builder
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		all.WriteString(block[1])
@@ -135,9 +131,7 @@ func TestConstraintsOfOpenShift(t *testing.T) {
 		list = append(list, pods[name])
 	}
 	input, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for constraint, want := range wants {
 		out := run(t, input, judge, "testdata/scc/"+constraint+".yaml")
 		var got []string
@@ -170,9 +164,7 @@ func TestTalos(t *testing.T) {
 		}
 		Plugins map[string]map[string]any
 	}
-	if err := json.Unmarshal([]byte(run(t, nil, built(t, "talos"), root+"/config/integrations/talos.yaml")), &made); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(run(t, nil, built(t, "talos"), root+"/config/integrations/talos.yaml")), &made))
 	agent := podOf(t, template(t, "kubediag")["DaemonSet kubediag-agent"])
 	path := agent.Spec.Volumes[0].HostPath.Path
 	if m := made.Mounts; len(m) != 1 || m[0].Source != path || m[0].Destination != path || !slices.Contains(m[0].Options, "rw") {
@@ -186,9 +178,7 @@ func TestTalos(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(file, config, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := startServerWith(t, cluster.Options{APIServerArgs: []string{"--admission-control-config-file=" + file}})
 
 	pod := filepath.Join(t.TempDir(), "pod.json")
@@ -196,9 +186,7 @@ func TestTalos(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(pod, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.kubectl(t, "create", "namespace", "plain")
 	out, err := call(t, cluster.Kubectl, s.kubeconfig, "create", "--dry-run=server", "-n=plain", "-f", pod)
 	if err == nil || !strings.Contains(out, `violates PodSecurity "baseline:latest"`) {

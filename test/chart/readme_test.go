@@ -39,26 +39,18 @@ make generate writes this table from values.yaml.
 func TestReadmeNamesTheValues(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var values yaml.Node
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &values))
 	var b strings.Builder
 	b.WriteString(readmeHead)
 	writeValues(t, &b, "", "", values.Content[0])
 	name := filepath.Join(chartDir, "README.md")
 	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-		if err := os.WriteFile(name, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(b.String()), 0o600))
 	}
 	got, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(b.String(), string(got)); diff != "" {
 		t.Errorf("README.md is old: run make generate (-values.yaml +README.md):\n%s", diff)
 	}
@@ -79,9 +71,7 @@ func writeValues(t *testing.T, b *strings.Builder, prefix, meaning string, mappi
 			flow := *value
 			flow.Style |= yaml.FlowStyle
 			shown, err := yaml.Marshal(&flow)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			fmt.Fprintf(b, "| `%s%s` | `%s` | %s |\n", prefix, key.Value, strings.Join(strings.Fields(string(shown)), " "), meaning)
 		}
 		meaning = ""

@@ -30,9 +30,7 @@ import (
 func call(t *testing.T, build func(context.Context) (string, error), kubeconfig string, args ...string) (string, error) {
 	t.Helper()
 	program, err := build(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
@@ -85,9 +83,7 @@ func renderedBy(t *testing.T, helm func(context.Context) (string, error), namesp
 	t.Helper()
 	out, err := call(t, helm, "", append([]string{"template", "kubediag", chartDir, "--namespace", namespace, loaded,
 		"--kube-version", cluster.Kubernetes137}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := objects{}
 	all.add(t, out)
 	return all
@@ -106,16 +102,12 @@ var labels = map[string]string{
 func kustomize(t *testing.T, dir string, files ...string) objects {
 	t.Helper()
 	out, err := call(t, cluster.Kubectl, "", "kustomize", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := objects{}
 	all.add(t, out)
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(root, "config", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.add(t, string(text))
 	}
 	for key, o := range all {
@@ -123,9 +115,7 @@ func kustomize(t *testing.T, dir string, files ...string) objects {
 		case "Namespace": // it is Helm's
 			delete(all, key)
 		case "CustomResourceDefinition":
-			if err := unstructured.SetNestedField(o, "keep", "metadata", "annotations", "helm.sh/resource-policy"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unstructured.SetNestedField(o, "keep", "metadata", "annotations", "helm.sh/resource-policy"))
 		}
 		u := unstructured.Unstructured{Object: o}
 		own := u.GetLabels()
@@ -193,21 +183,15 @@ func TestNamespaceOfRelease(t *testing.T) {
 		if err == nil {
 			from, err = filepath.Rel(dir, from)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return from
 	}
 	text, err := json.Marshal(map[string]any{
 		"namespace": "elsewhere", "resources": []string{at("default")},
 		"components": []string{at("components/eviction"), at("components/cordon"), at("components/alert-receiver"), at("components/protected-metrics")},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600))
 	components := settings("policies.agentNode=off", "policies.diagnosisRights=off", "components.eviction=true", "components.cordon=true", "components.alertReceiver=true", "components.protectedMetrics=true")
 	if diff := cmp.Diff(kustomize(t, dir), template(t, "elsewhere", components...)); diff != "" {
 		t.Errorf("objects (-config +chart):\n%s", diff)
@@ -219,9 +203,7 @@ func TestNamespaceInTexts(t *testing.T) {
 	t.Parallel()
 	all := template(t, "elsewhere", everything...)
 	text, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, wrong := range []string{`"namespace":"kubediag"`, "serviceaccount:kubediag:", "-n kubediag", "namespace kubediag", "kubediag.svc"} {
 		if strings.Contains(string(text), wrong) {
 			t.Errorf("there is %q in namespace elsewhere", wrong)
@@ -242,19 +224,13 @@ var everything = settings("components.eviction=true", "components.cordon=true", 
 func TestEveryFileIsInstalled(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(chartDir, "config", "*", "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	below, err := filepath.Glob(filepath.Join(chartDir, "config", "*", "*", "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	installed := template(t, "kubediag", everything...)
 	for _, file := range append(files, below...) {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all := objects{}
 		all.add(t, string(text))
 		for key := range all {
@@ -276,9 +252,7 @@ func TestDashboard(t *testing.T) {
 	var got corev1.ConfigMap
 	remarshal(t, template(t, "kubediag", "--set=monitoring.dashboard=true", "--set-string=monitoring.dashboardLabels.team=a")["ConfigMap kubediag-dashboard"], &got)
 	want, err := os.ReadFile(filepath.Join(root, "config", "dashboards", "kubediag.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(strings.TrimSpace(string(want)), strings.TrimSpace(got.Data["kubediag.json"])); diff != "" {
 		t.Errorf("dashboard (-config +chart):\n%s", diff)
 	}
@@ -295,9 +269,7 @@ func remarshal(t *testing.T, from, to any) {
 	if err == nil {
 		err = json.Unmarshal(text, to)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestLint holds that helm has nothing to say.

@@ -64,9 +64,7 @@ agent:
 func write(t *testing.T, text string) (file string) {
 	t.Helper()
 	file = t.TempDir() + "/values.yaml"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -388,9 +386,7 @@ func TestOpenShift(t *testing.T) {
 func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile(root + "/internal/agent/command.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var kept []string
 	for _, m := range regexp.MustCompile(`sys\.Cap(\w+),`).FindAllStringSubmatch(string(source), -1) {
 		words := regexp.MustCompile(`([a-z]|[A-Z]{3})([A-Z][a-z])`).ReplaceAllString(m[1], "${1}_$2") // DACReadSearch: DAC_READ_SEARCH

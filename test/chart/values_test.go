@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kubediag.org/kubediag/internal/agent"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/manager"
 )
 
@@ -36,9 +37,7 @@ type schema struct {
 func read[T any](t *testing.T, name string) (v T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chartDir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := yaml.Unmarshal(text, &v); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -66,9 +65,7 @@ func TestCopyIsCurrent(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestSchemaNamesTheValues holds that the schema allows each value of values.yaml, and that values.yaml shows each that it allows.
@@ -132,3 +129,5 @@ func jsonType(of string) string {
 	}
 	return "string"
 }
+
+var must = kerneltest.Must

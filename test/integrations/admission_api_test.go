@@ -78,9 +78,7 @@ func TestAdmissionWarnsAsLintDoes(t *testing.T) {
 	t.Parallel()
 	apitest.NeedPolicies(t)
 	c, err := cluster.Start(t.Context(), cluster.Options{ControlPlane: apitest.Version()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
 			t.Error(err)
@@ -90,13 +88,9 @@ func TestAdmissionWarnsAsLintDoes(t *testing.T) {
 	config := rest.CopyConfig(c.RESTConfig())
 	config.WarningHandler = &seen
 	server, err := client.New(config, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, object := range apitest.Objects(t, string(readFile(t, "admission.yaml"))) {
-		if err := server.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Create(t.Context(), object))
 	}
 	warned := func(ctx context.Context, object client.Object) []string {
 		seen.rules = nil

@@ -18,13 +18,9 @@ func TestKyvernoHasTheExpressions(t *testing.T) {
 	t.Parallel()
 	var policy admissionv1.ValidatingAdmissionPolicy
 	for doc, err := range manifests.Documents(readFile(t, "admission.yaml")) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if policy.Kind != "ValidatingAdmissionPolicy" {
-			if err := yaml.UnmarshalStrict(doc.Text, &policy); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.UnmarshalStrict(doc.Text, &policy))
 		}
 	}
 	var kyverno struct {
@@ -39,9 +35,7 @@ func TestKyvernoHasTheExpressions(t *testing.T) {
 			} `json:"rules"`
 		} `json:"spec"`
 	}
-	if err := yaml.Unmarshal(readFile(t, "kyverno.yaml"), &kyverno); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(readFile(t, "kyverno.yaml"), &kyverno))
 	if len(kyverno.Spec.Rules) != 1 || len(policy.Spec.Validations) != 2 {
 		t.Fatalf("%d rules of kyverno, %d of the API server", len(kyverno.Spec.Rules), len(policy.Spec.Validations))
 	}

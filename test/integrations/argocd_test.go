@@ -20,19 +20,13 @@ import (
 func health(t *testing.T, script string, object any) (status, message string) {
 	t.Helper()
 	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var fields any
-	if err := json.Unmarshal(text, &fields); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &fields))
 	l := lua.NewState()
 	defer l.Close()
 	l.SetGlobal("obj", luaValue(l, fields))
-	if err := l.DoString(script); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.DoString(script))
 	answer, ok := l.Get(-1).(*lua.LTable)
 	if !ok {
 		t.Fatalf("the script returns %v, want a table", l.Get(-1))
@@ -69,13 +63,9 @@ func luaValue(l *lua.LState, value any) lua.LValue {
 func TestHealthOfArgoCD(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../config/integrations/argocd.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var settings corev1.ConfigMap
-	if err := yaml.UnmarshalStrict(text, &settings); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(text, &settings))
 	diagnosis := func(phase v1.DiagnosisPhase, outcome v1.Outcome) v1.Diagnosis {
 		return v1.Diagnosis{Status: v1.DiagnosisStatus{Phase: phase, Outcome: outcome, Summary: "as it is"}}
 	}

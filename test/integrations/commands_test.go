@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli"
 	"kubediag.org/kubediag/internal/cli/cluster"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // dir has the files.
@@ -43,9 +44,7 @@ func checkCall(t *testing.T, root *cobra.Command, call []string) {
 func readFile(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(dir + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }
 
@@ -68,9 +67,7 @@ func TestToolsOfHolmesGPT(t *testing.T) {
 			} `json:"tools"`
 		} `json:"toolsets"`
 	}
-	if err := yaml.UnmarshalStrict(readFile(t, "holmesgpt.yaml"), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(readFile(t, "holmesgpt.yaml"), &file))
 	parameter := regexp.MustCompile(`\{\{ [a-z_]+ \}\}`)
 	calls := 0
 	for _, set := range file.Toolsets {
@@ -111,3 +108,5 @@ func TestCallsOfSupportTools(t *testing.T) {
 		checkCall(t, cli.NewCommand(), call)
 	}
 }
+
+var must = kerneltest.Must

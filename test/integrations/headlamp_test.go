@@ -42,9 +42,7 @@ func TestPluginOfHeadlamp(t *testing.T) {
 	if err == nil {
 		err = yaml.Unmarshal(crd, &definition)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	status := definition.Spec.Versions[0].Schema.Root.Properties["status"].Properties
 	_, fields, _ := strings.Cut(text, "interface FaultStatus {\n")
 	fields, _, _ = strings.Cut(fields, "\n}")

@@ -30,9 +30,7 @@ func TestPluginsOfK9s(t *testing.T) {
 			Args        []string `json:"args"`
 		} `json:"plugins"`
 	}
-	if err := yaml.UnmarshalStrict(readFile(t, "k9s/plugins.yaml"), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(readFile(t, "k9s/plugins.yaml"), &file))
 	variables := strings.NewReplacer("$COL-TARGET", "web", "$NAMESPACE", "shop", "$NAME", "web", "$CONTEXT", "prod")
 	keys, verbs := map[string]bool{}, []string{}
 	for name, p := range file.Plugins {

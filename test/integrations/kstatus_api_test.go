@@ -63,9 +63,7 @@ func TestStatusOfKstatus(t *testing.T) {
 		objects, want = append(objects, c.object), append(want, c.status)
 	}
 	text, err := json.Marshal(objects)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(kstatus)
 	cmd.Stdin = bytes.NewReader(text)
 	out, err := cmd.CombinedOutput()

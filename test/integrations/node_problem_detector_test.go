@@ -42,9 +42,7 @@ func TestPluginOfNodeProblemDetector(t *testing.T) {
 			program, log := filepath.Join(at, "kubediag"), filepath.Join(at, "log")
 			script := "#!/bin/sh\necho \"$@\" >>" + log + "\nanswer='" + c.first + "'\n[ $(wc -l <" + log + ") = 1 ] || answer='" + c.second + "'\n" +
 				"echo \"${answer% *}\"\nexit \"${answer##* }\"\n"
-			if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(program, []byte(script), 0o700))
 			plugin := exec.Command("/bin/sh", dir+"node-problem-detector.sh")
 			plugin.Env = append(os.Environ(), "KUBEDIAG="+program, "KUBEDIAG_LASTS=0")
 			out, err := plugin.Output()
@@ -84,9 +82,7 @@ func TestConditionOfNodeProblemDetector(t *testing.T) {
 		Conditions []struct{ Type string }
 		Rules      []struct{ Type, Condition, Timeout string }
 	}
-	if err := json.Unmarshal(readFile(t, "node-problem-detector.json"), &config); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(readFile(t, "node-problem-detector.json"), &config))
 	limit, err := time.ParseDuration(config.PluginConfig.Timeout)
 	if err != nil || limit < 2*time.Minute || config.PluginConfig.MaxOutput != 80 {
 		t.Errorf("configuration %+v: %v", config.PluginConfig, err)

@@ -39,29 +39,17 @@ type expression struct {
 func (e expression) value(t *testing.T, object any, now time.Time) any {
 	t.Helper()
 	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var resource map[string]any
-	if err := json.Unmarshal(text, &resource); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &resource))
 	env, err := cel.NewEnv(cel.Variable("resource", cel.DynType), cel.Variable("now", cel.TimestampType))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ast, issues := env.Compile(e.Expression)
-	if err := issues.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, issues.Err())
 	program, err := env.Program(ast)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answer, _, err := program.Eval(map[string]any{"resource": resource, "now": now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return answer.Value()
 }
 
@@ -75,9 +63,7 @@ func TestPolicyOfNVSentinel(t *testing.T) {
 			Policies     []objectPolicy `json:"policies"`
 		} `json:"kubernetes-object-monitor"`
 	}
-	if err := yaml.UnmarshalStrict(readFile(t, "nvsentinel.yaml"), &values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict(readFile(t, "nvsentinel.yaml"), &values))
 	if len(values.Chart.Policies) != 1 {
 		t.Fatalf("the file has %d policies", len(values.Chart.Policies))
 	}

@@ -45,13 +45,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if err := debian.Install(t.Context(), "prometheus", "promtool", "prometheus-alertmanager"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, debian.Install(t.Context(), "prometheus", "promtool", "prometheus-alertmanager"))
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var at [4]string
 	for i := range at {
 		at[i] = free[i].String()
@@ -104,9 +100,7 @@ func (w *world) trigger(t *testing.T) *v1.Trigger {
 	tr.Spec = v1.TriggerSpec{OperationSet: "auto", SourceTemplate: v1.SourceTemplate{PrometheusAlertTemplate: &v1.PrometheusAlertTemplate{
 		Regexp: v1.PrometheusAlertRegexp{AlertName: "^" + alert + "$"}, NodeNameReferenceLabel: "node",
 	}}}
-	if err := w.Create(t.Context(), tr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Create(t.Context(), tr))
 	t.Cleanup(func() { _ = w.Delete(t.Context(), tr) })
 	return tr
 }
@@ -166,9 +160,7 @@ func TestFaultToRepair(t *testing.T) {
 func (w *world) lint(t *testing.T) {
 	for name, of := range map[string]server{"manager": w.manager, "agent": {w.agent.Address()}} {
 		var text string
-		if err := of.get(t, "/metrics", &text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, of.get(t, "/metrics", &text))
 		problems, err := promlint.New(strings.NewReader(text)).Lint()
 		if err != nil || !strings.Contains(text, "\nkubediag_") {
 			t.Errorf("%s: %v", name, err)
@@ -193,18 +185,14 @@ var metricName = regexp.MustCompile(`\b(kubediag_\w+|ALERTS)\b`)
 // checkDashboard runs the queries of all panels.
 func checkDashboard(t *testing.T, prometheus server) {
 	text, err := os.ReadFile("../../config/dashboards/kubediag.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var board struct {
 		Panels []struct {
 			Type, Title string
 			Targets     []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &board))
 	queries, seen := 0, map[string]bool{}
 	for _, p := range board.Panels {
 		if p.Type == "row" {
@@ -239,13 +227,9 @@ func checkDashboard(t *testing.T, prometheus server) {
 
 // Promtool takes the rules, and they raise the alerts that testdata/rules.yaml expects of its series.
 func TestRules(t *testing.T) {
-	if err := debian.Install(t.Context(), "promtool"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, debian.Install(t.Context(), "promtool"))
 	promtool, err := debian.LookPath("promtool")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, args := range [][]string{{"check", "rules", "../../config/alerts/kubediag.yaml"}, {"test", "rules", "testdata/rules.yaml"}} {
 		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("%q: %v\n%s", args, err, out)

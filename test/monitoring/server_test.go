@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/program"
 )
@@ -33,9 +34,7 @@ type server struct{ address string }
 func start(t *testing.T, address, name string, args ...string) server {
 	t.Helper()
 	path, err := debian.LookPath(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program.Start(t, exec.Command(path, args...))
 	return server{address}
 }
@@ -119,9 +118,7 @@ func await(t *testing.T, what string, ask func() error) {
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -129,9 +126,7 @@ func write(t *testing.T, dir, name, text string) string {
 func quickRules(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../config/alerts/kubediag.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return regexp.MustCompile(`(?m)^(\s+for:) \S+$`).ReplaceAllString(string(text), "$1 1s")
 }
 
@@ -165,3 +160,5 @@ receivers:
 	return start(t, address, "prometheus-alertmanager", "--config.file="+config, "--storage.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--cluster.listen-address=")
 }
+
+var must = kerneltest.Must

@@ -29,9 +29,7 @@ import (
 // create makes an object that is deleted with the test.
 func (p *plugin) create(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
-	if err := c.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Create(t.Context(), o))
 	t.Cleanup(func() {
 		if err := c.Delete(context.WithoutCancel(t.Context()), o); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
@@ -44,14 +42,10 @@ func clientOfAll(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme, coordinationv1.AddToScheme, v1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(scheme))
 	}
 	c, err := client.New(apitest.Start(t).Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -72,9 +66,7 @@ func (p *plugin) shippedRole(t *testing.T, c client.Client, file string, role cl
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, role)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if role.GetNamespace() != "" {
 		role.SetNamespace("default")
 	}
@@ -109,9 +101,7 @@ func TestCoverage(t *testing.T) {
 	renew := func(at time.Time) {
 		t.Helper()
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: at}
-		if err := c.Update(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Update(t.Context(), lease))
 	}
 	p.create(t, c, lease)
 
@@ -159,16 +149,12 @@ func TestCoverage(t *testing.T) {
 	expect(t, p.call(t, 2, "faults", home, "--as=dev"), `^! no node is watched: the DaemonSet of agents is there for 0 nodes`)
 	expect(t, p.call(t, 1, "doctor", home), `FAIL  agents: 0 of 0 ready, on 1 node\n      -> kubectl get daemonset -n default kubediag-agent -o yaml`)
 	set.Status.DesiredNumberScheduled = 1
-	if err := c.Status().Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Status().Update(t.Context(), set))
 	expect(t, p.call(t, 0, "faults", home, "--as=dev"), `^✓ No fault`)
 	renew(time.Now().Add(-time.Hour))
 	expect(t, p.call(t, 2, "faults", home, "--as=dev"), `^! 1 of 1 nodes is not watched; the last agents that were heard: stage-node \(agent silent for 60m\)`)
 	set.Spec.Template.Spec.Containers[0].Args = []string{"--sentinel-mode=Off"}
-	if err := c.Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Update(t.Context(), set))
 	renew(time.Now().Add(time.Hour))
 	expect(t, p.call(t, 2, "faults", home), `^! the sentinel of DaemonSet default/kubediag-agent is off`)
 }

@@ -27,9 +27,7 @@ func TestPausedRun(t *testing.T) {
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, policy)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.create(t, c, policy)
 	t.Cleanup(func() { // once the agent has ended, which would delete it
 		if err := c.DeleteAllOf(context.WithoutCancel(t.Context()), &v1.MountFault{}, client.InNamespace("default")); err != nil {

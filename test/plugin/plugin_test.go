@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/fakenode"
@@ -108,9 +109,7 @@ func (b *background) await(t *testing.T, pattern string) {
 // interrupt ends the call as Ctrl-C does, and returns its status.
 func (b *background) interrupt(t *testing.T) int {
 	t.Helper()
-	if err := b.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Process.Signal(os.Interrupt))
 	_ = b.Wait()
 	return b.ProcessState.ExitCode()
 }
@@ -119,18 +118,14 @@ func (p *plugin) start(t *testing.T, args ...string) *background {
 	t.Helper()
 	b := &background{Cmd: p.command(t.Context(), args...)}
 	b.Stdout, b.Stderr = b, b
-	if err := b.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Start())
 	return b
 }
 
 func (p *plugin) mountedAt(t *testing.T) mount.State {
 	t.Helper()
 	state, err := mount.Inspect(p.Point())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return state
 }
 
@@ -212,9 +207,7 @@ func (p *plugin) artifacts(t *testing.T) {
 func (p *plugin) reports(t *testing.T) {
 	t.Helper()
 	var list v1.DiagnosisList
-	if err := p.List(t.Context(), &list, client.InNamespace("default")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.List(t.Context(), &list, client.InNamespace("default")))
 	name := ""
 	for _, d := range list.Items {
 		if d.Status.Outcome == v1.OutcomeHealed {
@@ -384,9 +377,7 @@ func TestLint(t *testing.T) {
 	expect(t, p.call(t, 1, "lint", "-o", "json"), `"code": "StaleSubPath"`, `"name": "core2"`, `"workloads": \d`)
 	fixed := true
 	conf := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "conf"}, Immutable: &fixed}
-	if err := p.Create(t.Context(), conf); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Create(t.Context(), conf))
 	t.Cleanup(func() {
 		if err := p.Delete(context.WithoutCancel(t.Context()), conf); err != nil {
 			t.Error(err)
@@ -409,3 +400,5 @@ func TestNotInstalled(t *testing.T) {
 	expect(t, p.call(t, 2, "faults", "-A"), `kubediag: faults: kubediag is not installed: the API server serves no mountfaults.diagnosis.kubediag.org`)
 	expect(t, p.call(t, 1, "doctor"), `FAIL  CustomResourceDefinition mountfaults.diagnosis.kubediag.org is missing\n      -> install it: kubectl apply -k config/default`)
 }
+
+var must = kerneltest.Must

@@ -22,9 +22,7 @@ func (p *plugin) withStatus(t *testing.T, c client.Client, o client.Object, chan
 	t.Helper()
 	p.create(t, c, o)
 	change()
-	if err := c.Status().Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Status().Update(t.Context(), o))
 }
 
 // waitingFor is a Diagnosis whose plan waits for approval.
@@ -102,9 +100,7 @@ func TestStatus(t *testing.T) {
 	plan := p.call(t, 1, line[2:6]...) // without a terminal, the line to type is shown with its hash
 	expect(t, plan, `Unmount mount "/m"\n`, `Nothing was approved\.`)
 	expect(t, p.call(t, 0, append(line[2:6], hash.FindString(plan))...), `Created RecoveryApproval default/`+waiting.Name)
-	if err := c.DeleteAllOf(t.Context(), &v1.RecoveryApproval{}, client.InNamespace("default")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.DeleteAllOf(t.Context(), &v1.RecoveryApproval{}, client.InNamespace("default")))
 }
 
 // expectLine is the line of a text that begins with a text, but for blanks.

@@ -20,9 +20,7 @@ import (
 func terminal(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = person.Close() })
 	fd := int(person.Fd())
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
@@ -32,13 +30,9 @@ func terminal(t *testing.T) (person, program *os.File) {
 	if err == nil {
 		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 160})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = program.Close() })
 	return person, program
 }
@@ -50,9 +44,7 @@ func (p *plugin) asks(t *testing.T, answer string, patterns ...string) {
 	b := &background{Cmd: p.command(t.Context(), "run", "pod/core2")}
 	b.Env = append(b.Env, "TERM=xterm", "NO_COLOR=1")
 	b.Stdin, b.Stdout, b.Stderr = program, program, program
-	if err := b.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Start())
 	_ = program.Close()
 	read := make(chan struct{})
 	go func() {

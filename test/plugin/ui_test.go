@@ -47,9 +47,7 @@ func (p *plugin) openPages(t *testing.T, args ...string) *reader {
 	if err == nil {
 		r.http.Jar, err = cookiejar.New(nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.origin = at.Scheme + "://" + at.Host
 	r.request(t, http.MethodGet, strings.TrimPrefix(address, r.origin), nil)
 	return r
@@ -59,22 +57,16 @@ func (p *plugin) openPages(t *testing.T, args ...string) *reader {
 func (r *reader) request(t *testing.T, method, target string, form url.Values) (page, at string) {
 	t.Helper()
 	asked, err := http.NewRequestWithContext(t.Context(), method, r.origin+target, strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if form != nil {
 		asked.Header.Set("Origin", r.origin)
 		asked.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	answer, err := r.http.Do(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return html.UnescapeString(string(text)), answer.Request.URL.Path
 }
 
@@ -194,9 +186,7 @@ func TestPagesOfManyFaults(t *testing.T) {
 			t.Errorf("%s shows faults of another namespace:\n%s", target, page)
 		}
 	}
-	if err := c.Delete(t.Context(), own); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Delete(t.Context(), own))
 	dev.await(t, "/", `No fault is known in namespace default`)
 	all.await(t, "/", `\b600 faults in all namespaces`)
 }
