@@ -35,9 +35,7 @@ func TestColumnsOfApprovals(t *testing.T) {
 			}
 			before := a.DeepCopy()
 			a.Status = v1.RecoveryApprovalStatus{State: v1.ApprovalRefused, Message: "it came too late"}
-			if err := env.Client.Status().Patch(t.Context(), a, client.MergeFrom(before)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, env.Client.Status().Patch(t.Context(), a, client.MergeFrom(before)))
 			got := table(t, env, "namespaces/"+a.Namespace+"/recoveryapprovals")
 			cells := map[string]any{}
 			for i, column := range got.ColumnDefinitions {

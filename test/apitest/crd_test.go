@@ -23,6 +23,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/config/samples"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -37,9 +38,7 @@ func servers(t *testing.T) map[string]*apitest.Env {
 // A manifest that was written for KubeDiag applies as it stands and keeps every field.
 func TestOriginApplies(t *testing.T) {
 	origin, err := os.ReadFile("testdata/origin.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for version, env := range servers(t) {
 		for name, manifests := range map[string]string{
 			"walkthrough": operations.SubPathRemount + "\n---\n" + samples.Diagnosis, "origin": string(origin),
@@ -247,23 +246,15 @@ func TestNullStartTime(t *testing.T) {
 func table(t *testing.T, env *apitest.Env, path string) *metav1.Table {
 	t.Helper()
 	client, err := rest.HTTPClientFor(env.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, env.Config.Host+"/apis/"+v1.Group+"/v1/"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	answer, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	var got metav1.Table
-	if err := json.NewDecoder(answer.Body).Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.NewDecoder(answer.Body).Decode(&got))
 	return &got
 }
 
@@ -280,9 +271,7 @@ func TestColumns(t *testing.T) {
 				Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: "pod a/b", Summary: "Repaired it.",
 				Faults: []v1.Fault{{Code: "StaleSubPath", State: v1.FaultHealed}},
 			}
-			if err := env.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, env.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)))
 			got := table(t, env, "namespaces/"+d.Namespace+"/diagnoses")
 			cells, narrow := map[string]any{}, []string{}
 			for i, column := range got.ColumnDefinitions {
@@ -306,3 +295,5 @@ func TestColumns(t *testing.T) {
 		})
 	}
 }
+
+var must = kerneltest.Must

@@ -42,9 +42,7 @@ func playOwner(args []string, ready func(string)) error {
 func mustMount(t *testing.T, target string, o MountOptions) *Client {
 	t.Helper()
 	m, err := Shared(t).Mount(t.Context(), target, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -57,23 +55,15 @@ func TestRestartedClientDoesNotWaitForTheDeadOne(t *testing.T) {
 	target, bound := t.TempDir(), t.TempDir()
 	m := mustMount(t, target, MountOptions{Options: []string{"nonempty"}})
 	dir, err := os.MkdirTemp(target, "restart-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount(dir, bound, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, unix.Mount(dir, bound, "", unix.MS_BIND, ""))
 	defer func() { _ = unix.Unmount(bound, unix.MNT_DETACH) }()
-	if err := m.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Kill())
 	if _, err := os.Stat(target); !errors.Is(err, unix.ENOTCONN) {
 		t.Errorf("mount of a killed client answers %v", err)
 	}
 	start := time.Now()
-	if err := m.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Restart(t.Context()))
 	if err := os.Mkdir(filepath.Join(dir, "b"), 0o755); err != nil {
 		t.Error(err)
 	}
@@ -88,9 +78,7 @@ func TestRestartedClientDoesNotWaitForTheDeadOne(t *testing.T) {
 func TestFrozenClientAnswersWhenItGoesOn(t *testing.T) {
 	target := t.TempDir()
 	m := mustMount(t, target, MountOptions{})
-	if err := m.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Freeze())
 	answer := make(chan error, 1)
 	go func() {
 		_, err := os.ReadDir(target)
@@ -101,9 +89,7 @@ func TestFrozenClientAnswersWhenItGoesOn(t *testing.T) {
 		t.Errorf("a frozen client answers %v", err)
 	case <-time.After(200 * time.Millisecond):
 	}
-	if err := m.Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Thaw())
 	if err := <-answer; err != nil {
 		t.Error(err)
 	}
@@ -127,16 +113,12 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 	owner := kerneltest.StartWith(t, nil, "owner", target)
 	dir := owner.Answer
 	awaitProcesses(t, dir, 4) // a monitor, an OSD, an MDS and a client, which runs mount(8) now and then
-	if err := Sweep(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Sweep())
 	if _, err := os.Stat(filepath.Join(dir, "ceph.conf")); err != nil {
 		t.Fatalf("a living cluster was swept: %v", err)
 	}
 	owner.Kill()
-	if err := Sweep(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Sweep())
 	awaitProcesses(t, dir, 0)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("folder of a dead cluster is left: %v", err)
@@ -145,9 +127,7 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 
 func TestStartThatFailsLeavesNothing(t *testing.T) {
 	before, err := filepath.Glob(filepath.Join(folders, prefix+"*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
@@ -196,9 +176,7 @@ func awaitProcesses(t *testing.T, dir string, want int) {
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var found []string
 	for _, path := range environments {
 		text, _ := os.ReadFile(path) // it may have ended
@@ -208,3 +186,5 @@ func processesOf(t *testing.T, dir string) []string {
 	}
 	return found
 }
+
+var must = kerneltest.Must

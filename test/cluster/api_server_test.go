@@ -91,9 +91,7 @@ func TestCRDServer118(t *testing.T) {
 	t.Parallel()
 	c := startAPI(t)
 	config, stop, err := StartCRDServer118(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stop()
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	client := dynamic.NewForConfigOrDie(config)
@@ -109,9 +107,7 @@ func TestCRDServer118(t *testing.T) {
 		made, err = client.Resource(gvr).Create(ctx, widget, metav1.CreateOptions{})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if size, _, _ := unstructured.NestedInt64(made.Object, "spec", "size"); size != 3 {
 		t.Errorf("defaulted object = %v, want size 3", made.Object)
 	}
@@ -146,9 +142,7 @@ func widgets() *unstructured.Unstructured {
 func TestOwnerKilled(t *testing.T) {
 	t.Parallel()
 	owner, tr := startOwner(t)
-	if err := owner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, owner.Process.Kill())
 	tr.waitNothingLeft(t)
 }
 
@@ -159,13 +153,9 @@ func TestSweep(t *testing.T) {
 	living := startAPI(t)
 	owner, tr := startOwner(t)
 	tr.killReaper(t)
-	if err := owner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, owner.Process.Kill())
 	_ = owner.Wait() // it was killed; the lock, which it had with the reaper, is free now
-	if err := Sweep(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Sweep())
 	tr.waitNothingLeft(t)
 	if _, err := kubernetes.NewForConfigOrDie(living.RESTConfig()).ServerVersion(); err != nil {
 		t.Errorf("living cluster after Sweep: %v", err)
@@ -178,13 +168,9 @@ func TestSweepOfWhatHasNoLock(t *testing.T) {
 	t.Parallel()
 	for name, age := range map[string]time.Duration{"old": 2 * time.Minute, "new": 0} {
 		dir, err := os.MkdirTemp(t.TempDir(), dirPrefix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		made := time.Now().Add(-age)
-		if err := os.Chtimes(dir, made, made); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(dir, made, made))
 		if err := lock.SweepFolder(dir, tearDown); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -198,9 +184,7 @@ func TestSweepOfWhatHasNoLock(t *testing.T) {
 func startAPI(t *testing.T) *Cluster {
 	t.Helper()
 	c, err := Start(t.Context(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
 			t.Error(err)
@@ -215,17 +199,11 @@ func startOwner(t *testing.T) (*exec.Cmd, trace) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), ownerVar+"=1")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	dir, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return cmd, trace{dir: strings.TrimSpace(dir)}
 }
 
@@ -237,17 +215,11 @@ func (tr trace) killReaper(t *testing.T) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(proc))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer unix.Close(fd)
-		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
 		ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(ended, 10_000)
 		for errors.Is(err, unix.EINTR) {

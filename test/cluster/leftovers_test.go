@@ -31,9 +31,7 @@ func traceOf(t *testing.T, c *Cluster, podUIDs ...string) trace {
 		return tr
 	}
 	ports, err := os.ReadDir(filepath.Join("/sys/class/net", c.net.bridge(), "brif"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tr.devices = append(tr.devices, c.net.bridge())
 	for _, port := range ports {
 		tr.devices = append(tr.devices, port.Name())
@@ -41,9 +39,7 @@ func traceOf(t *testing.T, c *Cluster, podUIDs ...string) trace {
 	all, _ := filepath.Glob(filepath.Join(tr.dir, "containerd-state/io.containerd.runtime.v2.task/k8s.io/*/address"))
 	for _, path := range all {
 		address, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tr.sockets = append(tr.sockets, strings.TrimPrefix(string(address), "unix://"))
 	}
 	return tr

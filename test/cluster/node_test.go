@@ -63,20 +63,14 @@ func TestSideBySide(t *testing.T) {
 // TestSweepTakesTheDisks shows that disks go away even where owner and reaper were killed.
 func TestSweepTakesTheDisks(t *testing.T) {
 	o := Options{Kubelet: Kubernetes118, KubeletDisk: true}
-	if err := o.complete(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, o.complete())
 	c, err := newCluster(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mounted := c.mountDisk(t.Context())
 	device, image, added := c.AddDisk(t.Context(), 1<<20)
 	tr := trace{dir: c.Dir()}
 	found := tr.find(t)
-	if err := c.reaper.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.reaper.cmd.Process.Kill())
 	if err := c.Stop(); err == nil {
 		t.Error("a reaper that was killed reports success")
 	}
@@ -214,17 +208,13 @@ func (n *node) wait(ctx context.Context, name string, wanted func(*corev1.Pod) b
 func (n *node) pod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	p, err := n.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
 func (n *node) removeContainer(t *testing.T, name string) {
 	t.Helper()
-	if err := n.c.RemoveContainer(t.Context(), string(n.pod(t, name).UID), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.c.RemoveContainer(t.Context(), string(n.pod(t, name).UID), "main"))
 }
 
 // restartKubelet shows that a pod's container outlives its kubelet. Once the container was removed, nothing of the pod
@@ -232,9 +222,7 @@ func (n *node) removeContainer(t *testing.T, name string) {
 func (n *node) restartKubelet(t *testing.T, name string) {
 	t.Helper()
 	ctx, pid, p := t.Context(), n.c.KubeletPID(), n.pod(t, name)
-	if err := n.c.StopKubelet(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.c.StopKubelet(ctx))
 	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) || n.c.KubeletPID() != 0 {
 		t.Errorf("the kubelet that was stopped: %v, and its ID is %d", err, n.c.KubeletPID())
 	}
@@ -242,15 +230,11 @@ func (n *node) restartKubelet(t *testing.T, name string) {
 	if err != nil || started.IsZero() {
 		t.Errorf("the container was started at %s, %v", started, err)
 	}
-	if err := n.c.RemovePod(ctx, string(p.UID)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.c.RemovePod(ctx, string(p.UID)))
 	if started, err = n.c.Started(ctx, string(p.UID), "main"); err != nil || !started.IsZero() {
 		t.Errorf("the container that was removed was started at %s, %v", started, err)
 	}
-	if err := n.c.StartKubelet(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.c.StartKubelet(ctx))
 	n.waitAnother(t, name, p.Status.ContainerStatuses[0].ContainerID)
 }
 
@@ -261,9 +245,7 @@ func (n *node) waitAnother(t *testing.T, name, containerID string) {
 		status := p.Status.ContainerStatuses[0]
 		return status.State.Running != nil && status.ContainerID != containerID
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // stop ends the cluster and shows that everything that could be seen of it before is gone.
@@ -292,20 +274,14 @@ func (n *node) stop(t *testing.T) {
 func ownFileSystem(t *testing.T) (root, link string) {
 	t.Helper()
 	root, link = filepath.Join(t.TempDir(), "root"), filepath.Join(t.TempDir(), "link")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", root, "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(root, 0o755))
+	must(t, unix.Mount("tmpfs", root, "tmpfs", 0, ""))
 	t.Cleanup(func() {
 		if err := unmount(root); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := os.Symlink(root, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(root, link))
 	return root, link
 }
 

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 func TestOptionsComplete(t *testing.T) {
 	t.Parallel()
 	var o Options
-	if err := o.complete(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, o.complete())
 	if o.NodeName != "node-1" || o.SyncFrequency != 5*time.Second || o.Controllers {
 		t.Errorf("complete() of nothing = %+v", o)
 	}
@@ -55,3 +55,5 @@ func TestTail(t *testing.T) {
 		})
 	}
 }
+
+var must = kerneltest.Must

@@ -50,9 +50,7 @@ func TestKernelPackageIsGone(t *testing.T) {
 			t.Cleanup(func() { close(end) })
 			t.Setenv("no_proxy", "127.0.0.1")
 			a, err := viewOf(t.Context(), t.TempDir(), []byte("deb [trusted=yes] "+mirror.URL+" ./\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
 			defer cancel()
 			began, dir := time.Now(), t.TempDir()

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // holder is set for a process that starts a machine and waits to be killed.
@@ -47,9 +49,7 @@ func start(t *testing.T, o Options) *Machine {
 	t.Helper()
 	o.Kernel = Kernels[0]
 	m, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -63,9 +63,7 @@ func start(t *testing.T, o Options) *Machine {
 
 func TestMachineRunsPrograms(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("from the host"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("from the host"), 0o600))
 	begin := time.Now()
 	m := start(t, Options{Files: map[string]string{"/etc/given/file": file, "/folder": filepath.Dir(file)}})
 	t.Logf("%s is up after %s", m.Release(), time.Since(begin))
@@ -100,9 +98,7 @@ func TestMachineRunsPrograms(t *testing.T) {
 // TestPowerCut: what was synced is there at the next boot, and nothing runs on.
 func TestPowerCut(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(disk, nil, 0o600), os.Truncate(disk, 16<<20)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(disk, nil, 0o600), os.Truncate(disk, 16<<20)))
 	if _, err := command(t.Context(), "", "mkfs.ext4", "-q", disk); err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +144,7 @@ func TestPanic(t *testing.T) {
 // TestStuckGuest stops the processors of a machine, as a guest does whose kernel is stuck.
 func TestStuckGuest(t *testing.T) {
 	m := start(t, Options{})
-	if err := m.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.cmd.Process.Signal(syscall.SIGSTOP))
 	err := m.Do(t.Context(), Command{Args: []string{"true"}, Limit: time.Second})
 	if err == nil || errors.As(err, new(*ExitError)) || !strings.Contains(err.Error(), "no answer 30s after its limit of 1s") {
 		t.Errorf("a machine that does not answer: %v", err)
@@ -180,9 +174,7 @@ func TestNeverBoots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.qemu != "" {
-				if err := os.WriteFile(script, []byte("#!/bin/sh\n"+c.qemu+"\n"), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(script, []byte("#!/bin/sh\n"+c.qemu+"\n"), 0o700))
 				c.o.QEMU = script
 			}
 			if c.o.Kernel == "" {
@@ -208,22 +200,14 @@ func TestKilledStarterLeavesNothing(t *testing.T) {
 	cmd.Env = append(os.Environ(), holder+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	killed := cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
-	if err := errors.Join(err, killed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, killed))
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for deadline := time.Now().Add(10 * time.Second); alive(pid); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("qemu %d runs on", pid)
@@ -239,3 +223,5 @@ func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !bytes.Contains(stat, []byte(") Z ")) && syscall.Kill(pid, 0) == nil
 }
+
+var must = kerneltest.Must

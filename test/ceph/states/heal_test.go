@@ -44,9 +44,7 @@ func newScene(t *testing.T, s states.State) *scene {
 	sc.pod.UID = types.UID(podUID)
 	sc.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	node, err := kubelet.Local(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	runner := &subprocess.Runner{}
 	sc.judge = &volume.Inspector{
 		Kubelet: node, Prober: &probe.Prober{Deadline: patience(s), Runner: runner}, Runtime: sc, Pods: sc,
@@ -208,15 +206,11 @@ func TestDataOnTheNodesDiskIsNotHidden(t *testing.T) {
 		state.Build(t, s.place)
 		s.place.Restage(t)
 		written := filepath.Join(s.place.Target, "written")
-		if err := os.WriteFile(written, []byte("by the pod\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(written, []byte("by the pod\n"), 0o600))
 		if refusals := s.refuse(state); !strings.Contains(strings.Join(refusals, "\n"), "written") {
 			t.Errorf("refusals %q do not name what would be hidden", refusals)
 		}
-		if err := os.Remove(written); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(written))
 		s.heal(state.Code)
 	}
 }

@@ -31,21 +31,15 @@ func newBundle(t *testing.T, volume, script string) bundle {
 	dir := t.TempDir()
 	b := bundle{id: strings.ReplaceAll(filepath.Base(filepath.Dir(dir)), "_", "-") + "-" + filepath.Base(dir), dir: dir}
 	bin, out := filepath.Join(dir, "rootfs/bin"), filepath.Join(dir, "out")
-	if err := errors.Join(debian.Install(t.Context(), "runc", "busybox"), os.MkdirAll(bin, 0o755), os.Mkdir(out, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(debian.Install(t.Context(), "runc", "busybox"), os.MkdirAll(bin, 0o755), os.Mkdir(out, 0o755)))
 	var err error
 	if b.runc, err = debian.LookPath("runc"); err != nil {
 		t.Fatal(err)
 	}
 	busybox, err := debian.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	program, err := os.ReadFile(busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	spec, err := json.Marshal(object{
 		"ociVersion": "1.0.2",
 		"root":       object{"path": "rootfs"},
@@ -59,14 +53,10 @@ func newBundle(t *testing.T, volume, script string) bundle {
 		},
 		"linux": object{"namespaces": []object{{"type": "pid"}, {"type": "mount"}}, "cgroupsPath": "/" + b.id},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[string][]byte{"config.json": spec, "rootfs/bin/busybox": program}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o755))
 	}
 	return b
 }
@@ -101,14 +91,10 @@ func runLooking(t *testing.T, volume string) bundle {
 	b := newBundle(t, volume, looks)
 	cmd := b.command()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/test/ceph"
@@ -97,9 +98,7 @@ func hangs(t *testing.T, p *states.Place) {
 		t.Fatalf("a frozen file system answers %v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
-	if err := p.Client.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Client.Kill())
 	if err := <-answer; err == nil {
 		t.Error("a killed file system answers")
 	}
@@ -129,3 +128,5 @@ func mountID(line string) string {
 	id, _, _ := strings.Cut(line, " ")
 	return id
 }
+
+var must = kerneltest.Must

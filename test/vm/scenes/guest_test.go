@@ -24,9 +24,7 @@ type guest struct {
 func start(t *testing.T, o vm.Options) guest {
 	t.Helper()
 	m, err := vm.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)

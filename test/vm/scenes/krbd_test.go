@@ -33,9 +33,7 @@ type rbd struct{ guest }
 // released it. Other images are idle, and are unmapped.
 func TestHeldRBD(t *testing.T) {
 	cluster, err := ceph.StartBlock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
@@ -50,9 +48,7 @@ func TestHeldRBD(t *testing.T) {
 		t.Run("Linux "+kernel, func(t *testing.T) {
 			held, idle := "held-"+kernel, "idle-"+kernel
 			for _, image := range []string{held, idle} {
-				if err := cluster.CreateImage(t.Context(), image, 64); err != nil {
-					t.Fatal(err)
-				}
+				must(t, cluster.CreateImage(t.Context(), image, 64))
 			}
 			r := startRBD(t, cluster, kernel, programs)
 			node := r.mapImage(held)
@@ -77,9 +73,7 @@ func startRBD(t *testing.T, cluster *ceph.Cluster, kernel string, programs map[s
 		Files: programs, Network: true, Memory: 2048,
 	})}
 	addresses, err := cluster.Addresses(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.run("ip link set lo up; ip link set eth0 up; ip address add 10.0.2.15/24 dev eth0")
 	for _, a := range addresses {
 		r.run(fmt.Sprintf("socat TCP-LISTEN:%d,bind=127.0.0.1,fork,reuseaddr TCP:10.0.2.2:%[1]d </dev/null >/dev/null 2>&1 &\n"+

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/program"
 	"kubediag.org/kubediag/test/vm"
@@ -83,13 +84,9 @@ spec:
 func TestNode(t *testing.T) {
 	dir := t.TempDir()
 	kubelet, err := cluster.Kubelet(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	images := filepath.Join(dir, "images.tar")
-	if err := cluster.SaveDefaultImages(t.Context(), images); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cluster.SaveDefaultImages(t.Context(), images))
 	t.Setenv("CGO_ENABLED", "0")
 	files := map[string]string{
 		"/usr/local/bin/kubelet": kubelet, "/srv/images.tar": images,
@@ -103,9 +100,7 @@ func TestNode(t *testing.T) {
 		"/etc/systemd/system/systemd-firstboot.service": "", "/etc/systemd/system/serial-getty@ttyS0.service": "",
 	} {
 		files[path] = filepath.Join(dir, filepath.Base(path))
-		if err := os.WriteFile(files[path], []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(files[path], []byte(content), 0o644))
 	}
 	for _, kernel := range vm.Kernels {
 		t.Run("Linux "+kernel, func(t *testing.T) {
@@ -208,3 +203,5 @@ func (n node) leavesRenewed() {
 		"grep -q seen /proc/$pid/cmdline && echo $pid; done)")
 	n.waits("grep -q 'started new' /srv/seen/starts", "cat /srv/seen/starts; journalctl -n 60 --no-pager -u kubelet -u containerd")
 }
+
+var must = kerneltest.Must
