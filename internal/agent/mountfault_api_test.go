@@ -7,9 +7,7 @@ package agent
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,22 +30,13 @@ func TestMountFaultsOfAnAgent(t *testing.T) {
 			env := installDefault(t)
 			n := newTestNode(t, "faults-"+strings.ToLower(string(mode)), env.Config)
 			n.options.SentinelMode = mode
-			var mu sync.Mutex
-			var asked []string
-			n.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return roundTripper(func(r *http.Request) (*http.Response, error) {
-					if strings.Contains(r.URL.Path, "/mountfaults") {
-						mu.Lock()
-						asked = append(asked, r.Method)
-						mu.Unlock()
-					}
-					return next.RoundTrip(r)
-				})
-			})
+			sent := apitest.Record(n.config)
 			requests := func() string {
-				mu.Lock()
-				defer mu.Unlock()
-				return strings.Join(asked, " ")
+				var methods []string
+				for _, r := range sent.To("/mountfaults") {
+					methods = append(methods, r.Method)
+				}
+				return strings.Join(methods, " ")
 			}
 			left := leftoverFault(n.name, n.name)
 			foreign := leftoverFault(n.name, "another-node")

@@ -45,7 +45,7 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guardedAgent {
 	n := newTestNode(t, name, g.env.Config)
 	n.options.SentinelMode = mode
 	n.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return apitest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			if g.cut.Load() {
 				return nil, errors.New("connection refused")
 			}

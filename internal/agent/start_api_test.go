@@ -33,7 +33,7 @@ func TestBeforeCRDs(t *testing.T) {
 			n.options.HealthProbeBindAddress = freeAddress(t)
 			var installed atomic.Bool
 			n.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return roundTripper(func(r *http.Request) (*http.Response, error) {
+				return apitest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 					if strings.HasPrefix(r.URL.Path, "/apis/"+v1.Group+"/") && !installed.Load() {
 						r.URL.Path = "/apis/none/v1/none" // answered 404, as before they are there
 					}
@@ -80,8 +80,3 @@ func (n *testNode) readHealth(path string) error {
 	}
 	return errors.Join(err, answer.Body.Close())
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip calls the function.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -116,8 +116,8 @@ func TestPolicyCordons(t *testing.T) {
 	}
 	w.run(t)
 	w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonMissingRight) })
-	if got := w.cordoned(t); len(got) > 0 || len(w.writes.to("/nodes/")) > 0 {
-		t.Fatalf("cordoned %+v, writes %v", got, w.writes.to("/nodes/"))
+	if got := w.cordoned(t); len(got) > 0 || len(w.writes("/nodes/")) > 0 {
+		t.Fatalf("cordoned %+v, writes %v", got, w.writes("/nodes/"))
 	}
 	w.mayCordon(t)
 	w.Until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonCordonHeld) })

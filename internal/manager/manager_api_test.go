@@ -45,7 +45,7 @@ func TestWalkthrough(t *testing.T) {
 		w.Until(t, op, func() bool {
 			return op.Status.Target == "subpathRemountRecover" && op.Status.Kind == v1.ProcessorBuiltIn
 		})
-		if got := w.writes.to("/" + w.ns + "/diagnoses/"); len(got) != 2 || strings.HasSuffix(got[0], "/status") || !strings.HasSuffix(got[1], "/status") {
+		if got := w.writes("/" + w.ns + "/diagnoses/"); len(got) != 2 || strings.HasSuffix(got[0], "/status") || !strings.HasSuffix(got[1], "/status") {
 			t.Errorf("binding took %q", got)
 		}
 	})

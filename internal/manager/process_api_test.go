@@ -49,7 +49,7 @@ func TestTwoManagers(t *testing.T) {
 	if got := w.leader(t, ""); got != leader {
 		t.Errorf("holder = %q, want %q", got, leader)
 	}
-	if got := w.writes.to("/" + w.ns + "/diagnoses/"); len(got) != 2 {
+	if got := w.writes("/" + w.ns + "/diagnoses/"); len(got) != 2 {
 		t.Errorf("two managers wrote %q", got)
 	}
 	stop()
@@ -94,7 +94,7 @@ func TestBeforeCRDs(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	var installed atomic.Bool
 	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return apitest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			if strings.HasPrefix(r.URL.Path, "/apis/"+v1.Group+"/") && !installed.Load() {
 				r.URL.Path = "/apis/none/v1/none" // answered 404, as before they are there
 			}

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,18 +47,18 @@ type world struct {
 	ns      string
 	options options
 	config  *rest.Config
-	writes  *writes
+	sent    *apitest.Requests
 }
 
 func newWorld(t testing.TB, env *apitest.Env) *world {
 	t.Helper()
-	w := &world{Env: env, ns: env.Namespace(t), options: defaultOptions(), writes: &writes{}}
+	w := &world{Env: env, ns: env.Namespace(t), options: defaultOptions()}
 	w.options.Namespace = w.ns
 	w.options.MetricsBindAddress, w.options.HealthProbeBindAddress = "0", "0"
 	w.options.AgentCheckInterval = 500 * time.Millisecond
 	w.options.TriggerInterval = 200 * time.Millisecond
 	w.config = env.Limited(t, "manager", w.ns)
-	w.config.Wrap(w.writes.count)
+	w.sent = apitest.Record(w.config)
 	return w
 }
 
@@ -81,38 +80,15 @@ func (w *world) run(t testing.TB) (m manager.Manager, stop func()) {
 	return m, stop
 }
 
-// writes counts what the manager writes, by the end of the path.
-type writes struct {
-	mu   sync.Mutex
-	seen []string
-}
-
-func (w *writes) count(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+// writes lists the paths to which the manager has written, as far as they have this part.
+func (w *world) writes(part string) (paths []string) {
+	for _, r := range w.sent.To(part) {
 		if r.Method != http.MethodGet {
-			w.mu.Lock()
-			w.seen = append(w.seen, r.Method+" "+r.URL.Path)
-			w.mu.Unlock()
-		}
-		return next.RoundTrip(r)
-	})
-}
-
-func (w *writes) to(path string) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var found []string
-	for _, s := range w.seen {
-		if strings.Contains(s, path) {
-			found = append(found, s)
+			paths = append(paths, r.Path)
 		}
 	}
-	return found
+	return paths
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (w *world) node(t testing.TB) string {
 	t.Helper()

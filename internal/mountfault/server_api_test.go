@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,10 +43,7 @@ type realNode struct {
 	env    *apitest.Env
 	config *rest.Config
 	ns     string
-
-	mu     sync.Mutex
-	sent   []string // requests about MountFaults, and when
-	sentAt []time.Time
+	sent   *apitest.Requests
 }
 
 // shortInterval is the interval between two writes in these tests.
@@ -60,24 +56,10 @@ func newRealNode(t *testing.T, env *apitest.Env) *realNode {
 	apitest.Eventually(t, func() error { // its role is new to the API server
 		return clientOf(t, n.config).List(t.Context(), &v1.MountFaultList{})
 	})
-	n.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			if strings.Contains(r.URL.Path, "/mountfaults") {
-				n.mu.Lock()
-				n.sent, n.sentAt = append(n.sent, r.Method), append(n.sentAt, time.Now())
-				n.mu.Unlock()
-			}
-			return next.RoundTrip(r)
-		})
-	})
+	n.sent = apitest.Record(n.config)
 	n.Writer = n.realWriter(t, "n-"+ns)
 	return n
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip calls the function.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func clientOf(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
@@ -150,11 +132,9 @@ func (n *realNode) awaitCount(t *testing.T, want int) []v1.MountFault {
 
 // requested counts the requests by their verb.
 func (n *realNode) requested() map[string]int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	counts := map[string]int{}
-	for _, verb := range n.sent {
-		counts[verb]++
+	for _, r := range n.sent.To("/mountfaults") {
+		counts[r.Method]++
 	}
 	return counts
 }
@@ -217,24 +197,22 @@ func TestOnAServer(t *testing.T) {
 // checkIntervals: no two writes of the one object are closer than the interval.
 func (n *realNode) checkIntervals(t *testing.T) {
 	t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	var last time.Time
 	patches := 0
-	for i, verb := range n.sent {
-		if verb == http.MethodGet {
+	for _, r := range n.sent.To("/mountfaults") {
+		if r.Method == http.MethodGet {
 			continue
 		}
-		if after := n.sentAt[i].Sub(last); after < shortInterval-100*time.Millisecond {
-			t.Errorf("%s %s after the write before it", verb, after)
+		if after := r.At.Sub(last); after < shortInterval-100*time.Millisecond {
+			t.Errorf("%s %s after the write before it", r.Method, after)
 		}
-		last = n.sentAt[i]
-		if verb == http.MethodPatch {
+		last = r.At
+		if r.Method == http.MethodPatch {
 			patches++
 		}
 	}
 	if patches < 2 {
-		t.Errorf("requests: %q", n.sent)
+		t.Errorf("requests: %v", n.requested())
 	}
 }
 
