@@ -26,18 +26,14 @@ const (
 func TestMapIsCurrent(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(architecturePage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, got, found := strings.Cut(string(page), mapHeading)
 	if !found {
 		t.Fatalf("%s has no section for the map", architecturePage)
 	}
 	want := packageMap(t)
 	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-		if err := os.WriteFile(architecturePage, []byte(before+mapHeading+want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(architecturePage, []byte(before+mapHeading+want), 0o644))
 		return
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -72,9 +68,7 @@ var walkLine = regexp.MustCompile("(?m)^( *)- `([a-z/]+)` `([A-Za-z.]+)`")
 func TestWalksAreTrue(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(architecturePage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	functions := map[string]*ast.FuncDecl{}
 	for _, src := range allSources(t) {
 		for _, d := range src.file.Decls {
@@ -123,9 +117,7 @@ func names(f *ast.FuncDecl, name string) (found bool) {
 func TestContributingIsShort(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if most := 4 << 10; len(page) > most {
 		t.Errorf("CONTRIBUTING.md has %d bytes, at most %d", len(page), most)
 	}

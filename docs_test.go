@@ -122,9 +122,7 @@ func isString(e ast.Expr) bool {
 func TestMakeTargetsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, d := range documents(t) {
 		for _, code := range regexp.MustCompile("(?s)```.*?```|`[^`\n]+`").FindAllString(d.content, -1) {
 			for _, m := range makeGoals.FindAllStringSubmatch(code, -1) {
@@ -173,9 +171,7 @@ func TestTranslationsShowTheSame(t *testing.T) {
 	t.Parallel()
 	blocks := func(name string) []string {
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return regexp.MustCompile("(?s)```.*?```|(?m)^#+ ").FindAllString(string(content), -1)
 	}
 	for _, d := range documents(t) {

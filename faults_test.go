@@ -50,9 +50,7 @@ func named(t *testing.T, code fault.Code, in func(source) bool) bool {
 func content(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 

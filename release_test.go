@@ -16,13 +16,9 @@ import (
 func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	manifest, err := os.ReadFile("config/default/kustomization.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	version := regexp.MustCompile(`(?m)^VERSION \?= (\S+)$`).FindSubmatch(makefile)
 	if version == nil {
 		t.Fatal("Makefile sets no VERSION")
@@ -48,9 +44,7 @@ func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 		}
 	}
 	chart, err := os.ReadFile("charts/kubediag/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []string{"\nversion: " + strings.TrimPrefix(string(version[1]), "v") + "\n", "\nappVersion: " + string(version[1]) + "\n"} {
 		if !strings.Contains(string(chart), want) {
 			t.Errorf("charts/kubediag/Chart.yaml has no line %q", want)

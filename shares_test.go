@@ -261,9 +261,7 @@ func queueOf(call *ast.CallExpr) string {
 func TestEveryBoundNamesItsShare(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(sharesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found, inTurns, shares := bounds(t)
 	listed := map[bound]bool{}
 	dir, last := "", bound{}

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"testing"
 	"unicode/utf8"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // text is a file of the tree that people can read. Recorded test data and what tools wrote down for themselves, such
@@ -98,18 +100,14 @@ var sources = sync.OnceValues(func() ([]source, error) {
 func allTexts(t *testing.T) []text {
 	t.Helper()
 	found, err := texts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }
 
 func allSources(t *testing.T) []source {
 	t.Helper()
 	found, err := sources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }
 
@@ -118,3 +116,5 @@ func line(n ast.Node) int { return positions.Position(n.Pos()).Line }
 
 // height of a node in lines.
 func height(n ast.Node) int { return positions.Position(n.End()).Line - line(n) + 1 }
+
+var must = kerneltest.Must

@@ -129,14 +129,10 @@ func TestWordsFall(t *testing.T) {
 		for _, dir := range slices.Sorted(maps.Keys(counts)) {
 			fmt.Fprintf(&b, "%s: %d\n", dir, counts[dir])
 		}
-		if err := os.WriteFile(countsFile, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(countsFile, []byte(b.String()), 0o644))
 	}
 	text, err := os.ReadFile(countsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		dir, count, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		left, err := strconv.Atoi(count)
