@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -247,24 +246,14 @@ func TestDeadSubPathIsUnmountedAlready(t *testing.T) {
 // runInPod has a process run in a control group of the pod.
 func (p *podWithSubPath) runInPod(t *testing.T) (end func()) {
 	t.Helper()
-	groups := t.TempDir()
-	must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	group := filepath.Join(groups, fmt.Sprintf("kubediag-%d", os.Getpid()), "pod"+string(p.Pod.UID))
-	must(t, os.MkdirAll(group, 0o755))
+	group := kerneltest.ControlGroup(t, fmt.Sprintf("kubediag-%d-pod%s", os.Getpid(), p.Pod.UID))
 	process := exec.Command("sleep", "1000")
 	must(t, process.Start())
-	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(process.Process.Pid)), 0o644))
-	ended := false
+	kerneltest.JoinControlGroup(t, group, process.Process.Pid)
 	end = func() {
-		if ended {
-			return
-		}
-		ended = true
-		must(t, process.Process.Kill())
+		_ = process.Process.Kill()
 		_ = process.Wait() // it was killed
-		kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(group) == nil })
-		must(t, os.Remove(filepath.Dir(group)))
+		kerneltest.AwaitEmpty(t, group)
 	}
 	t.Cleanup(end)
 	return end

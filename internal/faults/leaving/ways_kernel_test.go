@@ -8,7 +8,6 @@ package leaving
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -201,19 +200,14 @@ func TestKilledProcessThatWaits(t *testing.T) {
 	s.mount(s.volume("kubernetes.io/secret", "s", ""))
 	dir := t.TempDir()
 	server := kerneltest.FUSE(t, dir)
-	groups := t.TempDir()
-	kerneltest.Must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	group := filepath.Join(groups, "pod"+uid)
-	kerneltest.Must(t, os.Mkdir(group, 0o755))
+	group := kerneltest.ControlGroup(t, "pod"+uid)
 	app := exec.Command("stat", filepath.Join(dir, "hang"))
 	kerneltest.Must(t, app.Start())
 	t.Cleanup(func() {
 		server.End()
 		_ = app.Wait() // it was killed
-		kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(group) == nil || errors.Is(os.Remove(group), os.ErrNotExist) })
 	})
-	kerneltest.Must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(app.Process.Pid)), 0o644))
+	kerneltest.JoinControlGroup(t, group, app.Process.Pid)
 	if state := s.look(time.Hour); state.Remains != nil || !strings.Contains(state.Text, "it still runs") {
 		t.Errorf("before it is killed: %+v", state)
 	}

@@ -280,18 +280,11 @@ func (c *fixedRuntime) Running(_ context.Context, wanted func(string) bool) ([]c
 // startContainer starts a process of a container in a mount namespace of its own, and returns that namespace. dir is where the volumes are to be.
 func (s *linkScene) startContainer(t testing.TB, dir string) (ns mountns.Namespace, c cri.Owner) {
 	t.Helper()
+	id := fmt.Sprintf("%064x", os.Getpid())
+	group := kerneltest.ControlGroup(t, "cri-containerd-"+id+".scope")
 	actor := kerneltest.Start(t, "container")
-	groups := t.TempDir()
-	must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	c = cri.Owner{ContainerID: fmt.Sprintf("%064x", os.Getpid()), Container: "app", PodUID: string(s.pod.UID), PID: actor.PID}
-	group := filepath.Join(groups, "cri-containerd-"+c.ContainerID+".scope")
-	must(t, os.Mkdir(group, 0o755))
-	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(actor.PID)), 0o644))
-	t.Cleanup(func() {
-		actor.End()
-		kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(group) == nil })
-	})
+	kerneltest.JoinControlGroup(t, group, actor.PID)
+	c = cri.Owner{ContainerID: id, Container: "app", PodUID: string(s.pod.UID), PID: actor.PID}
 	ns, err := mountns.Of(actor.PID)
 	must(t, err)
 	for name, from := range map[string]string{"secret": s.secret, "empty": s.empty, "claim": s.claim} {

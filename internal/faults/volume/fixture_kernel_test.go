@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,7 +23,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/mountstate"
 )
@@ -129,22 +127,8 @@ func (s *volumeScene) startProcess(pairs ...string) *kerneltest.Actor {
 // makeCgroup makes the control group of the container that the runtime knows.
 func (s *volumeScene) makeCgroup() string {
 	s.t.Helper()
-	groups := s.t.TempDir()
-	s.must(sys.NewMount("none", groups, "cgroup2", ""))
-	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
 	s.runtime.group = fmt.Sprintf("%032x%032x", os.Getpid(), containers.Add(1)) + s.groupEnd // as the ID of a container
-	group := filepath.Join(groups, s.runtime.group)
-	s.must(os.Mkdir(group, 0o755))
-	s.t.Cleanup(func() {
-		for deadline := time.Now().Add(5 * time.Second); os.Remove(group) != nil; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				left, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
-				s.t.Errorf("processes %q are left of the container", left)
-				return
-			}
-		}
-	})
-	return group
+	return kerneltest.ControlGroup(s.t, s.runtime.group)
 }
 
 // readInContainer is what a container reads of the volume.

@@ -119,20 +119,15 @@ func (b runtimeByCgroup) Owner(_ context.Context, cgroup string) (cri.Owner, err
 // TestAProcessOfAnotherContainer has a process of one container enter the mount namespace of another, as debuggers do:
 // which of them the namespace is must not be guessed.
 func TestAProcessOfAnotherContainer(t *testing.T) {
-	groups := t.TempDir()
-	must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
 	name := "kubediag-guest-" + strconv.Itoa(os.Getpid())
-	group := filepath.Join(groups, name)
-	must(t, os.Mkdir(group, 0o755))
+	group := kerneltest.ControlGroup(t, name)
 	guest := exec.Command("sleep", "1000")
 	must(t, guest.Start())
 	t.Cleanup(func() {
 		_ = guest.Process.Kill()
 		_ = guest.Wait()
-		must(t, os.Remove(group))
 	})
-	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(guest.Process.Pid)), 0o644))
+	kerneltest.JoinControlGroup(t, group, guest.Process.Pid)
 	namespace, err := mountns.Of(os.Getpid())
 	must(t, err)
 	host, visitor := cri.Owner{ContainerID: "h", Container: "host"}, cri.Owner{ContainerID: "v", Container: "visitor"}

@@ -9,10 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -113,21 +112,7 @@ func (s *deadMountScene) run(actions []fault.Action) volume.Proof {
 // podProcess starts a process in a control group of the pod.
 func (s *volumeScene) podProcess() (end func()) {
 	s.t.Helper()
-	groups := s.t.TempDir()
-	s.must(sys.NewMount("none", groups, "cgroup2", ""))
-	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	group := filepath.Join(groups, "kubepods-besteffort-pod"+strings.ReplaceAll(string(s.Pod.UID), "-", "_")+".slice")
-	s.must(os.Mkdir(group, 0o755))
-	app := exec.Command("sleep", "1000")
-	s.must(app.Start())
-	s.must(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(app.Process.Pid)), 0o644))
-	end = func() {
-		_ = app.Process.Kill()
-		_ = app.Wait() // it was killed
-		kerneltest.Await(s.t, "the end of the control group", func() bool { return os.Remove(group) == nil || errors.Is(os.Remove(group), os.ErrNotExist) })
-	}
-	s.t.Cleanup(end)
-	return end
+	return kubelettest.PodProcess(s.t, string(s.Pod.UID))
 }
 
 // TestDeadMountInsideAnEmptyDir: no driver mounts it again. It stays while the pod runs, and goes once the pod goes.

@@ -4,37 +4,24 @@
 package kubelettest
 
 import (
-	"errors"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // PodProcess starts a process in a control group of a pod, as a kubelet names it, until end is called or the test ends.
 func PodProcess(t testing.TB, uid string) (end func()) {
 	t.Helper()
-	groups := t.TempDir()
-	kerneltest.Must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	group := filepath.Join(groups, "kubepods-besteffort-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
-	kerneltest.Must(t, os.Mkdir(group, 0o755))
+	group := kerneltest.ControlGroup(t, "kubepods-besteffort-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
 	app := exec.Command("sleep", "1000")
 	kerneltest.Must(t, app.Start())
-	kerneltest.Must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(app.Process.Pid)), 0o644))
+	kerneltest.JoinControlGroup(t, group, app.Process.Pid)
 	end = func() {
 		_ = app.Process.Kill()
 		_ = app.Wait() // it was killed
-		kerneltest.Await(t, "the end of the control group", func() bool {
-			err := os.Remove(group)
-			return err == nil || errors.Is(err, os.ErrNotExist)
-		})
+		kerneltest.AwaitEmpty(t, group)
 	}
 	t.Cleanup(end)
 	return end

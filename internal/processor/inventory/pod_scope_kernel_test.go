@@ -9,9 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -23,24 +21,15 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 // joinPod moves a process into a control group of a pod, as a kubelet names it, until the test ends.
 func joinPod(t *testing.T, process *kerneltest.Actor, podUID string) {
 	t.Helper()
-	groups := t.TempDir()
-	kerneltest.Must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	group := filepath.Join(groups, "kubepods-pod"+strings.ReplaceAll(podUID, "-", "_")+".slice")
-	kerneltest.Must(t, os.Mkdir(group, 0o755))
-	t.Cleanup(func() {
-		process.End()
-		kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(group) == nil })
-	})
-	kerneltest.Must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(process.PID)), 0o644))
+	group := kerneltest.ControlGroup(t, "kubepods-pod"+strings.ReplaceAll(podUID, "-", "_")+".slice")
+	t.Cleanup(process.End)
+	kerneltest.JoinControlGroup(t, group, process.PID)
 }
 
 // TestCollectsOfThePodOnly: with a pod, the mount table, the mount namespaces and the devices are those of that pod, and without one they
