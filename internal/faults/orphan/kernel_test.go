@@ -62,6 +62,16 @@ func plannedPaths(p *orphan.Pod) []string {
 	return all
 }
 
+// removeAll does actions, of which none has been done.
+func removeAll(t *testing.T, s *orphantest.Scene, actions []fault.Action) {
+	t.Helper()
+	for _, step := range actions {
+		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
+			t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
+		}
+	}
+}
+
 // wholePlan is for what orphantest leaves.
 var wholePlan = []string{
 	"RemoveFile volume-subpaths/config/app/0",
@@ -89,10 +99,8 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 		if !step.Lossless || step.Key().Code != fault.OrphanedPodVolumes || !strings.Contains(step.Safety, "neither the API server nor the container runtime") {
 			t.Errorf("step = %+v", step)
 		}
-		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
-			t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
-		}
 	}
+	removeAll(t, s, p.Actions)
 	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
 		t.Errorf("what remains (-want +got):\n%s", diff)
 	}
@@ -127,11 +135,7 @@ func TestDirectoryThatIsRefused(t *testing.T) {
 	if diff := cmp.Diff(want, plannedPaths(p)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
-	for _, step := range p.Actions {
-		if _, err := s.Inspector.Apply(t.Context(), step); err != nil {
-			t.Fatal(err)
-		}
-	}
+	removeAll(t, s, p.Actions)
 	if tree := s.Tree(goneUID); tree != nil {
 		t.Errorf("what remains: %q, want nothing", tree)
 	}
@@ -152,11 +156,7 @@ func TestEmptyRecord(t *testing.T) {
 	if diff := cmp.Diff(wholePlan, plannedPaths(p)); diff != "" {
 		t.Fatalf("refusals %q, plan (-want +got):\n%s", p.Refusals, diff)
 	}
-	for _, step := range p.Actions {
-		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
-			t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
-		}
-	}
+	removeAll(t, s, p.Actions)
 	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
 		t.Errorf("what remains (-want +got):\n%s", diff)
 	}
@@ -194,7 +194,7 @@ var hazards = map[string]struct {
 		kerneltest.Start(t, "mount", filepath.Join(dir, "pods", goneUID, volume, "mount"))
 	}, "mounted in the directory of the pod"},
 	"mounted elsewhere and hidden": {func(t *testing.T, s *orphantest.Scene) {
-		kerneltest.Start(t, "hide", s.Path(goneUID, volume+"/mount"), s.Node.PodsDir())
+		kerneltest.Start(t, "mount", s.Path(goneUID, volume+"/mount"), s.Node.PodsDir())
 	}, "mounted in the directory of the pod"},
 	"data in a volume":    {func(_ *testing.T, s *orphantest.Scene) { s.File(goneUID, volume+"/mount/data", "x") }, "may have data"},
 	"an empty file there": {func(_ *testing.T, s *orphantest.Scene) { s.File(goneUID, volume+"/mount/data", "") }, "may have data"},

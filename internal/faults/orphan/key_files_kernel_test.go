@@ -71,10 +71,8 @@ func TestRemovesKeyFiles(t *testing.T) {
 				if !step.Lossless || step.Key().Code != fault.OrphanedPodVolumes || !strings.HasPrefix(step.Loss, "nothing") {
 					t.Errorf("step = %+v", step)
 				}
-				if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
-					t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
-				}
 			}
+			removeAll(t, s, p.Actions)
 			if diff := cmp.Diff([]string{".", "volumes", filepath.Dir(dir)}, s.Tree(goneUID)); diff != "" {
 				t.Errorf("what remains (-want +got):\n%s", diff)
 			}
@@ -93,11 +91,7 @@ func TestKeyFilesAfterAKill(t *testing.T) {
 			t.Run(fmt.Sprintf("%d done, %s", done+1, again), func(t *testing.T) {
 				s := leaveKeys(t)
 				steps := onlyPod(t, s).Actions
-				for _, step := range steps[:done+1] {
-					if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
-						t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
-					}
-				}
+				removeAll(t, s, steps[:done+1])
 				// The next process remembers nothing.
 				s.Inspector = &orphan.Inspector{Kubelet: s.Node, Pods: s.Server, Runtime: s.Runtime, Now: s.Inspector.Now}
 				first := 0

@@ -35,11 +35,7 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 	if p = onlyPod(t, s); len(p.Actions) != 3 {
 		t.Fatalf("pod = %+v, want three steps", p)
 	}
-	for _, step := range p.Actions {
-		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {
-			t.Errorf("apply %s: gone %v, %v", step.Target, gone, err)
-		}
-	}
+	removeAll(t, s, p.Actions)
 	if left, err := s.Inspector.LeftVolumes(t.Context(), goneUID); len(left) > 0 || err != nil {
 		t.Errorf("left %q, %v", left, err)
 	}
@@ -70,11 +66,7 @@ func TestAgeCountsFromWhatWasMade(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	steps := onlyPod(t, s).Actions
-	for _, step := range steps[:4] {
-		if _, err := s.Inspector.Apply(t.Context(), step); err != nil {
-			t.Fatal(err)
-		}
-	}
+	removeAll(t, s, steps[:4])
 	s.Inspector.MinimumAge = time.Hour
 	if _, err := s.Inspector.Apply(t.Context(), steps[4]); !errors.Is(err, orphan.ErrNotRemovable) {
 		t.Errorf("apply: %v, want ErrNotRemovable: all of it is younger than an hour", err)

@@ -197,17 +197,7 @@ func (s *Scene) Must(err error) {
 }
 
 // Roles have something mounted in a mount namespace of their own.
-var Roles = kerneltest.Roles{"mount": mountThere, "bind": bindThere, "hide": hideThere, "kubelet": kubeletThere}
-
-// mountThere mounts a file system on a path.
-func mountThere(args []string, ready func(string)) error {
-	if err := sys.NewMount("none", args[0], "tmpfs", ""); err != nil {
-		return err
-	}
-	ready("")
-	kerneltest.WaitForEnd()
-	return nil
-}
+var Roles = kerneltest.Roles{"mount": mountThere, "bind": bindThere, "kubelet": kubeletThere}
 
 // bindThere binds a path elsewhere.
 func bindThere(args []string, ready func(string)) error {
@@ -219,8 +209,8 @@ func bindThere(args []string, ready func(string)) error {
 	return nil
 }
 
-// hideThere mounts a file system on a path, and another above it.
-func hideThere(args []string, ready func(string)) error {
+// mountThere mounts a file system on each path. A later one may hide an earlier one.
+func mountThere(args []string, ready func(string)) error {
 	for _, name := range args {
 		if err := sys.NewMount("none", name, "tmpfs", ""); err != nil {
 			return fmt.Errorf("mount on %q: %w", name, err)
