@@ -9,11 +9,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -157,7 +159,10 @@ func TestStackShowsWhatIsVisible(t *testing.T) {
 	must(t, os.Remove(second))
 	got := b.inspectPod(t)
 	if len(got) != 1 || got[0].Verdict != Stale || got[0].HiddenMounts != 1 || got[0].State.Same(beneath.ID) {
-		t.Errorf("binds = %+v, want the upper one, stale, with one beneath", got)
+		t.Fatalf("binds = %+v, want the upper one, stale, with one beneath", got)
+	}
+	if f := got[0].findingOf(fault.Pod{}, b.pod, 0); f.Mount.ID != got[0].State.UniqueID || !slices.Contains(f.Evidence, "mounts beneath it at the same place: 1") {
+		t.Errorf("finding = %+v, want the upper mount and a word about the lower", f)
 	}
 }
 

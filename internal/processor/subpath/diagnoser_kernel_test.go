@@ -20,7 +20,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -265,21 +264,5 @@ func TestRestartPolicyNeverIsSaidPlainly(t *testing.T) {
 	result := diagnose(t, s, pod, func(r *processor.Request) { r.Pod.Container = "app" })
 	if evidence := strings.Join(result.Findings[0].Evidence, "\n"); !strings.Contains(evidence, `container "app" is not started again: restartPolicy is Never`) {
 		t.Errorf("the evidence does not say that the container is not started again:\n%s", evidence)
-	}
-}
-
-func TestHiddenMountIsReported(t *testing.T) {
-	s, pod := kubelettest.New(t), kubelettest.NewPod()
-	version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "", "b": ""})
-	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
-	point := s.Point(pod, "configmap", "app", 0)
-	s.Stack(filepath.Join(version, "key"), point)
-	s.Stack(filepath.Join(version, "b"), point)
-	top, err := mount.Inspect(point)
-	must(t, err)
-	must(t, os.Remove(filepath.Join(version, "b")))
-	result := diagnose(t, s, pod, nil)
-	if len(result.Findings) != 1 || result.Findings[0].Mount.ID != top.UniqueID || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "beneath it at the same place: 1") {
-		t.Errorf("findings = %+v, want the upper mount and a word about the lower", result.Findings)
 	}
 }
