@@ -125,20 +125,23 @@ func demoInside(ctx context.Context, out io.Writer, output verb.Format) error {
 	if output == verb.YAML {
 		s.out = io.Discard
 	}
-	first, err := subPathAct(ctx, s)
-	if err != nil {
-		return err
-	}
-	second, err := fuseAct(ctx, s)
-	if err != nil {
-		return err
+	acts := []func(context.Context, *story) (*v1.Diagnosis, error){subPathAct, fuseAct}
+	var diagnoses []*v1.Diagnosis
+	for _, act := range acts {
+		diagnosis, err := act(ctx, s)
+		if err != nil {
+			return err
+		}
+		if diagnosis != nil { // nil: the act cannot be shown here
+			diagnoses = append(diagnoses, diagnosis)
+		}
 	}
 	program := "kubediag"
 	if strings.Contains(os.Args[0], "/") {
 		program = fault.Quote(os.Args[0])
 	}
 	summary := "Two mounts of pods broke; kubediag found out why, healed both, and proved it."
-	if first == nil || second == nil { // that act was not played
+	if len(diagnoses) < len(acts) {
 		summary = "A mount of a pod broke; kubediag found out why, healed it, and proved it."
 	}
 	s.line(summary)
@@ -146,15 +149,12 @@ func demoInside(ctx context.Context, out io.Writer, output verb.Format) error {
 	if output != verb.YAML {
 		return nil
 	}
-	return printDiagnoses(out, first, second)
+	return printDiagnoses(out, diagnoses...)
 }
 
 func printDiagnoses(out io.Writer, all ...*v1.Diagnosis) error {
 	var b strings.Builder
 	for _, d := range all {
-		if d == nil { // that act was not played
-			continue
-		}
 		text, err := store.YAML(d)
 		if err != nil {
 			return err
