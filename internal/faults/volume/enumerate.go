@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -266,4 +268,99 @@ func (e *enumerator) listHostPaths(ctx context.Context) (volumes []*Volume, err 
 		}
 	})
 	return volumes, err
+}
+
+// maxInside bounds how many mounts inside the volumes of one pod are looked at: a workload with Bidirectional propagation
+// may make any number of them.
+const maxInside = 64
+
+// listInside lists the mounts on file systems that may hang which workloads have made inside volumes. Any type can keep a
+// pod from going that is being deleted.
+func (e *enumerator) listInside() (volumes []*Volume) {
+	inside := map[string]kubelet.Volume{}
+	for point, m := range e.host.visibleMounts {
+		place, ok := e.host.node.ParseInsideVolume(point)
+		if ok && (mountns.MayHang(m.FSType) || podinfo.StateOf(e.podByUID(place.PodUID)) == fault.PodDeleting) && e.scope.Includes(place.PodUID, place.Name) {
+			inside[point] = place
+		}
+	}
+	count := map[string]int{} // by UID of the pod
+	for _, point := range slices.Sorted(maps.Keys(inside)) {
+		m, place := e.host.visibleMounts[point], inside[point]
+		if count[place.PodUID]++; count[place.PodUID] > maxInside {
+			if count[place.PodUID] == maxInside+1 {
+				e.seen.Unknown.AddGap(fmt.Sprintf("mounts inside volumes of pod %q beyond the first %d", place.PodUID, maxInside),
+					"there are more of them than are looked at")
+			}
+			continue
+		}
+		v := &Volume{
+			Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: point, Mount: e.host.withNamespace(m),
+			spec: podSpec{pod: e.podByUID(place.PodUID)}, HiddenMounts: e.host.hiddenBelow(m), children: len(e.host.table.Children(m.ID)),
+		}
+		v.setInside()
+		volumes = append(volumes, v)
+	}
+	return volumes
+}
+
+// setInside notes that a workload has made the mount of the volume.
+func (v *Volume) setInside() {
+	v.Inside = true
+	v.NoRecordReason = fmt.Sprintf("a workload has made the mount inside volume %q of the pod", v.Name)
+	v.NoStagingReason = "no driver mounts it again: " + v.NoRecordReason
+}
+
+// hiddenBelow lists the mounts at the place of a mount that it hides, the lowest first.
+func (h *hostMounts) hiddenBelow(m mountinfo.Mount) []mountinfo.Mount {
+	stack := h.mountStack(m)
+	return stack[:len(stack)-1]
+}
+
+// Some CSI drivers publish a volume as a symbolic link to a mount of their own, such as those of Fluid and of IBM Storage Scale. The container
+// runtime follows the link when it makes the mount of a container. So the volume is the path that the link leads to, as a hostPath is.
+
+// listLinked lists the volumes that are symbolic links which lead to a mount. A link to the node's own disk is not judged: the driver has unmounted its
+// file system, or never mounted it.
+func (e *enumerator) listLinked(ctx context.Context) (volumes []*Volume, err error) {
+	err = e.eachPlace(ctx, func(place kubelet.Volume) {
+		to := e.linkAt(place)
+		if to == "" || !e.scope.Includes(place.PodUID, place.Name) {
+			return
+		}
+		point := e.host.node.VolumePoint(place)
+		m, ok := e.host.table.On(to)
+		if own, known := e.host.table.On(point); !ok || m.Point == "/" || known && m.ID == own.ID {
+			if pod := e.podByUID(place.PodUID); pod == nil || podinfo.StateOf(pod) != fault.PodDeleting && !podinfo.Ended(pod) {
+				e.seen.Unknown.AddPlace(mountstate.Place{Pod: e.faultPod(place.PodUID), Volume: place.Name, Point: point, Reason: fmt.Sprintf(
+					"the driver has made a symbolic link to %q there, and nothing is mounted at that path or above it: what is written there does not get "+
+						"into the volume", to)})
+			}
+			return
+		}
+		v := e.volumeAt(place, e.host.withNamespace(m))
+		v.Point, v.Link, v.spec.hostPath = to, point, linkedPath(to)
+		v.Staging, v.UnstagedDir = nil, ""
+		v.NoStagingReason = fmt.Sprintf("the driver has made a symbolic link at %q to %q, so there is no mount of the kubelet's to replace", point, to)
+		volumes = append(volumes, v)
+	})
+	return volumes, err
+}
+
+// linkAt is the path that the symbolic link of a driver at a place leads to; empty if there is none.
+func (e *enumerator) linkAt(place kubelet.Volume) string {
+	if place.Plugin != kubelet.CSIPlugin || place.Block {
+		return ""
+	}
+	point := e.host.node.VolumePoint(place)
+	if _, mounted := e.host.visibleMounts[point]; mounted {
+		return ""
+	}
+	return kubelet.Symlink(point)
+}
+
+// linkedPath has the runtime's demand on a path that a link leads to: that it is there.
+func linkedPath(to string) *corev1.HostPathVolumeSource {
+	directory := corev1.HostPathDirectory
+	return &corev1.HostPathVolumeSource{Path: to, Type: &directory}
 }

@@ -5,9 +5,11 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/processor/restart"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -176,3 +179,134 @@ func describeFindings(findings []fault.Finding) string {
 }
 
 func evictedName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// Parameters. They choose how, never what.
+const (
+	// ParamEvictAllowed is "true" or "false" (default): whether the pod may be evicted at all.
+	ParamEvictAllowed = "param.recover.kubernetes.pod_evict.allowed"
+	// paramEvictDaemonSet is "true" or "false" (default): whether a pod of a DaemonSet is evicted as well.
+	paramEvictDaemonSet = "param.recover.kubernetes.pod_evict.daemon_set"
+	// ParamEvictWaitSeconds is for how many seconds, 0 to 3600, the pod is waited for until it has gone. Default: 45,
+	// and never longer than the operation has time.
+	ParamEvictWaitSeconds = "param.recover.kubernetes.pod_evict.wait_seconds"
+)
+
+type evictOptions struct {
+	restart.Options
+	allowed, daemonSet bool
+}
+
+func evictOptionsOf(values map[string]string) (o evictOptions, err error) {
+	if o.allowed, err = processor.ParseBool(values, ParamEvictAllowed, false); err != nil {
+		return o, err
+	}
+	if o.daemonSet, err = processor.ParseBool(values, paramEvictDaemonSet, false); err != nil {
+		return o, err
+	}
+	o.Options, err = restart.Keys{WaitSeconds: ParamEvictWaitSeconds}.Options(values)
+	return o, err
+}
+
+// evictedIdentity names the pod of an action for people.
+func evictedIdentity(p fault.Pod) string {
+	return fmt.Sprintf("pod %s/%s (UID %s)", p.Namespace, p.Name, p.UID)
+}
+
+// Open implements repair.Family.
+func (h *EvictRecoverer) Open() repair.Apply { return h.Apply }
+
+// Apply judges whether the pod of the plan is still there and still as the plan says. One that has gone meanwhile, or
+// is going, succeeds.
+func (h *EvictRecoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
+	switch {
+	case action.Kind != fault.Evict:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
+	case action.Pod == nil || action.Pod.UID == "":
+		return fault.Applied{}, processor.Stalled(errors.New("apply action: no pod with a UID is named"))
+	case action.Pod.Namespace != request.Pod.Namespace || action.Pod.Name != request.Pod.Name:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", evictedIdentity(*action.Pod),
+			request.Pod.Namespace, request.Pod.Name))
+	}
+	options, err := evictOptionsOf(request.Values)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, request)
+	switch {
+	case errors.Is(err, kubelet.ErrPodNotFound):
+		return fault.AlreadySo("was gone already"), nil
+	case err != nil:
+		return fault.Applied{}, err
+	case string(pod.UID) != action.Pod.UID:
+		return fault.AlreadySo("was gone already: another pod has its name"), nil
+	case pod.DeletionTimestamp != nil:
+		return fault.AlreadySo("was being deleted already"), nil
+	case elsewhere != "":
+		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
+	}
+	if why := h.reasonToKeep(pod, options); why != "" {
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(*action.Pod), why))
+	}
+	findings, reasons, err := h.Judge.Unrepairable(ctx, action.Pod.UID)
+	if err == nil && len(findings) == 0 {
+		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", evictedIdentity(*action.Pod), nothingToEvict(pod, reasons)))
+	}
+	return fault.Applied{}, err
+}
+
+// evictPollInterval is how often the pod is looked at while it is waited for.
+const evictPollInterval = time.Second
+
+// Verify has the pod waited for, and proves that it is gone, or on its way. While it is on its way its faults are not called healed.
+func (h *EvictRecoverer) Verify(_ context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
+	options, err := evictOptionsOf(request.Values)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	if len(plan.Actions) != 1 || plan.Actions[0].Pod == nil {
+		return processor.Result{}, processor.Stalled(errors.New("read plan: it evicts no pod"))
+	}
+	planned := *plan.Actions[0].Pod
+	did := evictedIdentity(planned) + " was evicted"
+	if done := plan.Outcome(0); done.Already {
+		did = fmt.Sprintf("%s was not evicted: %s", evictedIdentity(planned), done.Message)
+	}
+	var pod *corev1.Pod
+	return processor.Result{Findings: plan.Findings, Wait: &processor.Wait{
+		Limit: options.Wait, Interval: evictPollInterval,
+		Look: func(ctx context.Context) (gone bool, err error) {
+			pod, err = h.Pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
+			if errors.Is(err, kubelet.ErrPodNotFound) {
+				return true, nil
+			}
+			if err != nil {
+				return false, fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
+			}
+			return string(pod.UID) != planned.UID, nil
+		},
+		End: func(ctx context.Context, gone bool, waited time.Duration) (processor.Result, error) {
+			switch {
+			case gone:
+				return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.MarkHealed(plan.Findings, nil)}, nil
+			case pod.DeletionTimestamp == nil:
+				return processor.Result{}, processor.Stalled(fmt.Errorf("verify eviction of pod %s/%s: after %.0f s it is neither gone nor being deleted",
+					pod.Namespace, pod.Name, waited.Seconds()))
+			}
+			did += ", and is being deleted: " + h.deletionBlockers(ctx, pod, time.Now())
+			return processor.Result{Values: map[string]string{KeyEvictResult: did}, Findings: plan.Findings}, nil
+		},
+	}}, nil
+}
+
+// deletionBlockers says why a pod that is being deleted is still there. The deletion timestamp is when its grace period
+// ends.
+func (h *EvictRecoverer) deletionBlockers(ctx context.Context, pod *corev1.Pod, now time.Time) string {
+	if left := pod.DeletionTimestamp.Sub(now).Round(time.Second); left > 0 {
+		return fmt.Sprintf("its containers have %s left to end by themselves", left)
+	}
+	findings, _, err := h.Judge.Unrepairable(ctx, string(pod.UID))
+	if err != nil || len(findings) == 0 {
+		return "its grace period is over, and it is still there; " + evictionBlocked
+	}
+	return fmt.Sprintf("its grace period is over, and it stays on this node while it has %s: %s", describeFindings(findings), evictionBlocked)
+}

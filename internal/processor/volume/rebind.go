@@ -5,8 +5,10 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -247,4 +249,93 @@ func (d *rebindDraft) pendingContainers() restart.Pending {
 		return busy && s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing"
 	})
 	return w
+}
+
+// Parameters. They choose how, never what.
+const (
+	// paramRebindAbort is "true" or "false" (default): whether the connection of a volume that hangs may be aborted, by
+	// which what was written there and not stored is lost for every pod that has the file system.
+	paramRebindAbort = "param.recover.kubernetes.volume_rebind.abort"
+	// paramRebindBringForward is "true" (default) or "false".
+	paramRebindBringForward = "param.recover.kubernetes.volume_rebind.bring_forward"
+	// ParamRebindWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 120, and never
+	// longer than the operation has time.
+	ParamRebindWaitSeconds = "param.recover.kubernetes.volume_rebind.wait_seconds"
+)
+
+type rebindOptions struct {
+	restart.Options
+	abort bool
+}
+
+// defaultRebindWait is longer than it takes a kubelet of 1.36.3 to look at a pod again, and to start a container. The
+// former takes 90 s at most if its syncFrequency is a minute.
+const defaultRebindWait = 2 * time.Minute
+
+func rebindOptionsOf(values map[string]string) (rebindOptions, error) {
+	abort, err := processor.ParseBool(values, paramRebindAbort, false)
+	if err != nil {
+		return rebindOptions{}, err
+	}
+	o, err := restart.Keys{BringForward: paramRebindBringForward, WaitSeconds: ParamRebindWaitSeconds, Wait: defaultRebindWait}.Options(values)
+	return rebindOptions{Options: o, abort: abort}, err
+}
+
+// Open implements repair.Family. The actions share one look at the pod's volumes, and each is judged again.
+func (h *RebindRecoverer) Open() repair.Apply {
+	apply := h.Inspector.Open()
+	return func(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+		return h.apply(ctx, r, a, apply)
+	}
+}
+
+// apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
+// plan.
+func (h *RebindRecoverer) apply(ctx context.Context, r processor.Request, action fault.Action,
+	onVolume func(context.Context, fault.Action) (fault.Applied, error)) (fault.Applied, error) {
+	options, err := rebindOptionsOf(r.Values)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	if err != nil {
+		return fault.Applied{}, err
+	}
+	if elsewhere == "" {
+		if action.Kind == fault.RemoveContainerRecord {
+			return fault.Applied{}, nil
+		}
+		if action.Kind != fault.Unmount { // a dead mount may go with its pod
+			elsewhere = notRunningReason(pod)
+		}
+	}
+	if elsewhere != "" {
+		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
+	}
+	switch {
+	case action.Kind != fault.Abort && action.Kind != fault.Replace && action.Kind != fault.Unmount:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
+	case action.Kind == fault.Abort && !options.abort:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", action.Target, paramRebindAbort))
+	case action.Mount == nil:
+		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
+	}
+	done, err := onVolume(ctx, actionOfPod(action, string(pod.UID))) // its mount must be a broken one of a volume of the pod as it is now
+	if !errors.Is(err, volume.ErrRefused) {
+		return done, err
+	}
+	err = fmt.Errorf("nothing was touched: %w", err)
+	if errors.Is(err, volume.ErrHung) || errors.Is(err, volume.ErrInUse) {
+		return done, &processor.WaitingError{Err: err, After: refusalRetry}
+	}
+	return done, processor.Stalled(err)
+}
+
+// refusalRetry is the wait after a mount did not answer, or was in use.
+const refusalRetry = 5 * time.Second
+
+// actionOfPod is the action about a volume of that pod, whichever pod it was planned for.
+func actionOfPod(a fault.Action, podUID string) fault.Action {
+	a.Pod = &fault.Pod{UID: podUID}
+	return a
 }
