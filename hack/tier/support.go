@@ -74,7 +74,7 @@ var capabilities = []capability{
 	{"release a device that is held", []string{"processor/device TestReleases"}},
 	{"detach a device", []string{"linux/blockdev TestDetachLoop", "linux/blockdev TestDetachLoopThatIsAnother"}},
 	{"find mount namespaces that no process is in", []string{"linux/mountns TestScannerFindsEveryNamespace"}},
-	{"release a device that only such a namespace holds", []string{"processor/device TestEveryHolding"}},
+	{"release a device that only such a namespace holds", []string{"linux/mountns TestScannerFindsEveryNamespace", "processor/device TestEveryHolding"}},
 	{"unmap krbd devices that are idle", []string{"processor/device TestUnmapsWhatIsIdle", scenesDir + " TestHeldRBD"}},
 	{"clear directories of pods that are gone", []string{"processor/orphan TestHeals"}},
 	{"do nothing while no mount changes", []string{"linux/mountns TestListerAllocatesNothingWhereNothingChanges"}},
