@@ -54,7 +54,7 @@ func newExposed(t *testing.T) (*sentinelObserver, *metricReader) {
 	return l, counter
 }
 
-// exposedMetrics are what an agent exposes that has seen nothing yet.
+// exposedMetrics are the metrics of an agent that has seen nothing yet.
 func exposedMetrics(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	_, counter := newExposed(t)

@@ -244,7 +244,7 @@ func (s *strictRecorder) Event(_ runtime.Object, _, reason, message string) {
 	}
 }
 
-// TestLongestEvents has everything that is told be as long as it can be, and hold what a terminal must not see.
+// TestLongestEvents makes all texts of an Event as long as they can be, with characters that a terminal must not get.
 func TestLongestEvents(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)

@@ -97,7 +97,7 @@ func TestLargePodIsWatched(t *testing.T) {
 	}
 }
 
-// TestCacheSeesOneNode holds that no watch grows with the cluster: whatever is not small by nature has a selector.
+// TestCacheSeesOneNode: no watch grows with the cluster. Kinds with many objects have a selector.
 func TestCacheSeesOneNode(t *testing.T) {
 	t.Parallel()
 	scheme, err := kubeclient.NewScheme()

@@ -164,7 +164,7 @@ func TestPodIndexFollowsTheCache(t *testing.T) {
 	}
 }
 
-// TestRepairsAreLogged: a line of the log has what the status has, for a Diagnosis and for the sentinel.
+// TestRepairsAreLogged: a line of the log has the facts of the status, for a Diagnosis and for the sentinel.
 func TestRepairsAreLogged(t *testing.T) {
 	t.Parallel()
 	var lines []string

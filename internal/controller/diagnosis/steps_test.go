@@ -61,7 +61,7 @@ func TestPodOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestOrigin: the manager says who asked, whatever the label said before.
+// TestOrigin: the manager sets the label of the origin, and replaces any value that it had.
 func TestOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -263,7 +263,7 @@ func raisedByRepair(mount mountns.Mount, want fault.Mount) bool {
 type Proof struct {
 	// Healed is whether nothing is left of the faults that the actions are for.
 	Healed bool `json:"healed"`
-	// Evidence has, for each action, what is at the place now.
+	// Evidence describes, for each action, the mount at its place now.
 	Evidence []string `json:"evidence"`
 	// NotHealed are the places that are not healed, with the reason.
 	NotHealed []string `json:"left,omitempty"`

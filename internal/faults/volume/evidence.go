@@ -176,7 +176,7 @@ type probeRequest struct {
 	receive func(probe.Answer)
 }
 
-// probeTarget is a mount as a target, or what is below its root. The owner is accountable if there is no answer.
+// probeTarget is the target for a mount, or for a path below its root. The owner is accountable if there is no answer.
 func probeTarget(owner string, m mountns.Mount, below string, bind bool) probe.Target {
 	return probe.Target{Owner: owner, Namespace: m.Namespace, Point: m.Point, ID: mount.IDOf(m), Below: below, Bind: bind}
 }

@@ -213,7 +213,7 @@ func (c *daemonCache) get(ctx context.Context, mounts []brokenMount) (daemons, e
 	return c.found, nil
 }
 
-// addDaemons adds to the broken volumes what is known of their daemons, for people.
+// addDaemons adds facts about their daemons to the broken volumes, for people.
 func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 	var broken []brokenMount
 	for _, v := range volumes {
