@@ -20,36 +20,58 @@ const firstDelay = 30 * time.Second
 // intervals are the times between two searches of those that are made from time to time. A look at the devices reads all mount namespaces.
 var intervals = map[source]time.Duration{fromSources: time.Minute, fromDevices: 5 * time.Minute, fromLeaving: 30 * time.Second, fromStacks: 5 * time.Minute}
 
+// A search that has found faults is made again after minLookGap, to see if they are healed. The delay doubles up to maxLookGap while the
+// faults stay the same. The search takes at most one part in lookShare of the time, unless its interval is shorter.
+const (
+	minLookGap, maxLookGap = 5 * time.Second, time.Minute
+	lookShare              = 500
+)
+
 // lookAgain makes the search of a source from time to time, until ctx is done. A search that fails neither proves nor disproves a fault.
 func (s *Sentinel) lookAgain(ctx context.Context, from source, inspector mountstate.Inspector) {
-	present := map[fault.Key]*Fault{}
-	for next := time.After(firstDelay); ; next = time.After(jitter(intervals[from])) {
+	present, gap := map[fault.Key]*Fault{}, minLookGap
+	for delay := firstDelay; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-next:
+		case <-time.After(delay):
 		}
+		began := time.Now()
 		survey, err := inspector.Look(ctx, mountstate.Scope{})
-		if err != nil {
-			if ctx.Err() == nil {
-				s.Observer.Trouble(fmt.Errorf("look for faults by search %q: %w", searches[from], err))
+		took := time.Since(began)
+		gap = min(2*gap, maxLookGap)
+		switch {
+		case err == nil:
+			if s.publishLook(from, survey, present) {
+				gap = minLookGap
 			}
+		case ctx.Err() == nil:
+			s.Observer.Trouble(fmt.Errorf("look for faults by search %q: %w", searches[from], err))
+		}
+		delay = jitter(intervals[from])
+		if len(present) > 0 {
+			delay = min(delay, max(gap, lookShare*took))
+		}
+	}
+}
+
+// publishLook makes present the faults that a search has found, and reports whether they are others than before.
+func (s *Sentinel) publishLook(from source, survey mountstate.Survey, present map[fault.Key]*Fault) (changed bool) {
+	if len(survey.Over) > 0 { // a mount inside a volume of theirs makes no event when its pod is to go
+		s.podsStay.Store(true)
+	}
+	before := maps.Clone(present)
+	clear(present)
+	for _, f := range survey.Findings {
+		key := f.Key()
+		if s.Guard.Mode(f.Code, s.Pods.PodByUID(f.Pod.UID)) == Off || present[key] != nil {
 			continue
 		}
-		if len(survey.Over) > 0 { // a mount inside a volume of theirs makes no event when its pod is to go
-			s.podsStay.Store(true)
+		if present[key] = (&Fault{Finding: f}); before[key] == nil {
+			s.Observer.Found(f, 0)
+			changed = true
 		}
-		before := present
-		present = map[fault.Key]*Fault{}
-		for _, f := range survey.Findings {
-			key := f.Key()
-			if s.Guard.Mode(f.Code, s.Pods.PodByUID(f.Pod.UID)) == Off || present[key] != nil {
-				continue
-			}
-			if present[key] = (&Fault{Finding: f}); before[key] == nil {
-				s.Observer.Found(f, 0)
-			}
-		}
-		s.publish(from, slices.Collect(maps.Values(present)))
 	}
+	s.publish(from, slices.Collect(maps.Values(present)))
+	return changed || len(before) != len(present)
 }

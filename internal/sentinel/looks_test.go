@@ -82,10 +82,50 @@ func (o offFor) Mode(code fault.Code, _ *corev1.Pod) Mode {
 	return o.mode
 }
 
+// TestLooksAreSoonerWhileThereAreFaults: a search that has found faults is made again soon, less and less often while they stay, also while
+// it fails; and rarely once they are gone.
+func TestLooksAreSoonerWhileThereAreFaults(t *testing.T) {
+	for from, interval := range intervals {
+		synctest.Test(t, func(t *testing.T) {
+			l := &fakeLook{found: []fault.Finding{{Code: fault.Known().FoundBy(searches[from])[0]}}}
+			s := &Sentinel{Mode: Observe, Guard: always{Observe}, Pods: l, Observer: l}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			go s.lookAgain(ctx, from, l)
+			l.awaitLook(1)
+			next := func() time.Duration {
+				l.mu.Lock()
+				looks := l.looks
+				l.mu.Unlock()
+				began := time.Now()
+				l.awaitLook(looks + 1)
+				return time.Since(began)
+			}
+			within := func(took, least, most time.Duration) {
+				t.Helper()
+				if took < min(least, interval*4/5)-time.Second || took > min(most, interval)+time.Second {
+					t.Errorf("%s: %s between two looks, want %s to %s", searches[from], took, least, most)
+				}
+			}
+			within(next(), minLookGap, minLookGap)
+			within(next(), 2*minLookGap, 2*minLookGap)
+			l.answer(errors.New("no kubelet"))
+			within(next(), 4*minLookGap, 4*minLookGap)
+			for range 3 {
+				next()
+			}
+			within(next(), maxLookGap, maxLookGap)
+			l.answer(nil)
+			next()
+			within(next(), interval, interval)
+		})
+	}
+}
+
 // TestLooksFromTimeToTime: a fault is heard of once, stays while the search fails, and is gone with the next one that does not find it. Its
 // code is unknown until the first search. One that a policy has off is none.
 func TestLooksFromTimeToTime(t *testing.T) {
-	for search, interval := range map[fault.Search]time.Duration{fault.SearchSources: time.Minute, fault.SearchDevices: 5 * time.Minute, fault.SearchLeaving: 30 * time.Second, fault.SearchStacks: 5 * time.Minute} {
+	for _, search := range []fault.Search{fault.SearchSources, fault.SearchDevices, fault.SearchLeaving, fault.SearchStacks} {
 		synctest.Test(t, func(t *testing.T) {
 			codes := fault.Known().FoundBy(search)
 			at := fault.Finding{Code: codes[0], Mount: fault.Mount{Point: "/a"}}
@@ -124,11 +164,7 @@ func TestLooksFromTimeToTime(t *testing.T) {
 				{nil, nil, 0, 1},
 			} {
 				l.answer(c.err, c.found...)
-				began := time.Now()
 				l.awaitLook(looks + 2)
-				if took := time.Since(began); took < interval/2 || took > 2*interval {
-					t.Errorf("%s: %s between two looks", search, took)
-				}
 				expect(looks+2, c.present, c.trouble)
 			}
 		})

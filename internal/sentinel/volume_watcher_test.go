@@ -35,6 +35,7 @@ type deadVolumes struct {
 	applyResult fault.Applied  // the result of each repair
 	pod         corev1.Pod
 	silent      bool
+	err         error // of the next scans
 
 	found, repaired int // notifications
 	trouble         []string
@@ -52,7 +53,7 @@ func newDeadVolumes(many int) *deadVolumes {
 }
 
 func (d *deadVolumes) Inspect(context.Context, mountstate.Scope) (*volume.Survey, error) {
-	return &volume.Survey{Volumes: d.volumes, Silent: d.silent}, nil
+	return &volume.Survey{Volumes: d.volumes, Silent: d.silent}, d.err
 }
 
 func (d *deadVolumes) Plan(_ context.Context, v *volume.Health, _ volume.PlanOptions) ([]fault.Action, []string, error) {
@@ -394,6 +395,27 @@ func TestRescanBacksOff(t *testing.T) {
 		}
 		if waits[0] != faultRescanInterval || !slices.IsSorted(waits) || waits[len(waits)-1] != scanInterval {
 			t.Errorf("waits: %v", waits)
+		}
+	})
+}
+
+// TestFailedScanIsRepeated: a scan that fails is repeated soon, and then less and less often.
+func TestFailedScanIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadVolumes(1)
+		watcher := d.watcher()
+		watcher.sentinel.Guard = always{Observe}
+		d.err = errors.New("the kubelet restarts")
+		var waits []time.Duration
+		for range 6 {
+			if err := watcher.scan(t.Context()); !errors.Is(err, d.err) {
+				t.Fatal(err)
+			}
+			waits = append(waits, time.Until(watcher.nextScan))
+			time.Sleep(waits[len(waits)-1])
+		}
+		if want := []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, scanInterval, scanInterval}; !slices.Equal(waits, want) {
+			t.Errorf("waits: %v, want %v", waits, want)
 		}
 	})
 }

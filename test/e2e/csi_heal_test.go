@@ -131,15 +131,7 @@ func (v *cephVolume) checkEvents(t *testing.T, since time.Time) {
 // which are counted half a minute after the agent's start.
 func (v *cephVolume) awaitFaults(t *testing.T, code string, want int) {
 	t.Helper()
-	var got int
-	for deadline := time.Now().Add(45 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if got = v.faults(t, code); got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("there are %d faults %s, not %d", got, code, want)
-		}
-	}
+	v.Wait(t, fmt.Sprintf("the metric to say %d faults %s", want, code), func(context.Context) bool { return v.faults(t, code) == want })
 }
 
 func (v *cephVolume) faults(t *testing.T, code string) int {

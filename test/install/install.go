@@ -334,7 +334,7 @@ func (e *Env) KubectlStatus(t testing.TB, args ...string) (out string, status in
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// Wait polls until done says so, three minutes at most.
+// Wait polls until done says so, five minutes at most.
 func (e *Env) Wait(t testing.TB, what string, done func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -356,6 +356,7 @@ func (e *Env) report(t testing.TB) {
 	for _, args := range [][]string{
 		{"get", "pods,diag,opset,op", "-A", "-o", "wide"},
 		{"get", "diag", "-A", "-o", "yaml"},
+		{"get", "mountfaults", "-A", "-o", "wide"},
 		{"get", "events", "-A"},
 		{"logs", "-n", Namespace, "ds/kubediag-agent", "--tail=100"},
 		{"logs", "-n", Namespace, "deploy/kubediag-manager", "--tail=50"},
