@@ -36,13 +36,13 @@ func TestBundlesPrintNoLineOfTheirs(t *testing.T) {
 	if lines == 0 {
 		t.Error("no line was printed")
 	}
-	for _, g := range r.Looked.NotLookedAt {
+	for _, g := range r.Looked.Gaps.NotLookedAt {
 		if g.Do != "" {
 			t.Errorf("the bundle advises: %s", g.Do)
 		}
 	}
-	if !slices.ContainsFunc(r.Looked.NotLookedAt, func(g mountstate.Gap) bool { return strings.Contains(g.What+g.Why, evil) }) {
-		t.Errorf("the bundle's own gaps are gone: %v", r.Looked.NotLookedAt)
+	if !slices.ContainsFunc(r.Looked.Gaps.NotLookedAt, func(g mountstate.Gap) bool { return strings.Contains(g.What+g.Why, evil) }) {
+		t.Errorf("the bundle's own gaps are gone: %v", r.Looked.Gaps.NotLookedAt)
 	}
 }
 

@@ -92,10 +92,10 @@ func TestScanFromABundle(t *testing.T) {
 	if len(report.Faults) != 1 || report.Faults[0].Code != fault.StaleSubPath || report.Faults[0].Pod.Name != "web" || report.Node != "n1" || !report.Time.Equal(time.Unix(1700000000, 0)) {
 		t.Errorf("report %+v", report)
 	}
-	if gaps := report.Looked.NotLookedAt; len(gaps) != 1 || gaps[0].What != "devices" || !strings.Contains(gaps[0].Why, "the bundle has no answer") {
+	if gaps := report.Looked.Gaps.NotLookedAt; len(gaps) != 1 || gaps[0].What != "devices" || !strings.Contains(gaps[0].Why, "the bundle has no answer") {
 		t.Errorf("not looked at %+v, want devices alone", gaps)
 	}
-	if report.Looked.KubeletPID != 7 || report.Looked.Pods != 1 || report.Looked.MountNamespace != 5 {
+	if report.Looked.Kubelet.PID != 7 || report.Looked.Counts.Pods != 1 || report.Looked.Kubelet.MountNamespace != 5 {
 		t.Errorf("looked %+v", report.Looked)
 	}
 }

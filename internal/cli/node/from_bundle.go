@@ -97,8 +97,8 @@ func scanOfBundle(content *bundle.Bundle) (*scan, error) {
 	}
 	s.source = from
 	s.looked = scanCoverage{
-		scannedKubelet: scannedKubelet{n.KubeletRoot, n.KubeletPID, n.KubeletDown, n.MountNamespace},
-		KubeletRenews:  replacesUnknown, Notes: n.Notes,
+		Kubelet:       scannedKubelet{n.KubeletRoot, n.KubeletPID, n.KubeletDown, n.MountNamespace},
+		KubeletRenews: replacesUnknown, Notes: n.Notes,
 	}
 	return s, nil
 }
@@ -132,5 +132,5 @@ func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	pipeline.Conclude(diagnosis, found, unjudged, "no fault was found in what the bundle has")
 	story := o.story(cmd.OutOrStdout())
 	story.printText(bundleHeading(scan.seen.Node, scan.seen.Time))
-	return o.finish(cmd, diagnosis, story, scan.looked.NotLookedAt)
+	return o.finish(cmd, diagnosis, story, scan.looked.Gaps.NotLookedAt)
 }

@@ -38,11 +38,11 @@ func (v scanView) gapLines() (lines []string) {
 		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan"+v.flags+" -v")))
 	}
 	if slices.ContainsFunc(v.report.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
-		for _, e := range l.NameErrors {
+		for _, e := range l.PodNames.Errors {
 			lines = append(lines, "Names of pods are missing: "+e)
 		}
 	}
-	for _, g := range l.NotLookedAt {
+	for _, g := range l.Gaps.NotLookedAt {
 		lines = append(lines, "Not looked at: "+g.String()+".")
 	}
 	if n := l.RenewedByKubelet; n > 0 && (v.report.hasFaults() || v.verbose) {

@@ -307,9 +307,9 @@ func TestManyContainersAreAGap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := slices.ContainsFunc(r.Looked.NotLookedAt, func(g mountstate.Gap) bool { return strings.Contains(g.What, "pod shop/p0") })
+		got := slices.ContainsFunc(r.Looked.Gaps.NotLookedAt, func(g mountstate.Gap) bool { return strings.Contains(g.What, "pod shop/p0") })
 		if got != want {
-			t.Errorf("%d containers: not looked at %+v", containers, r.Looked.NotLookedAt)
+			t.Errorf("%d containers: not looked at %+v", containers, r.Looked.Gaps.NotLookedAt)
 		}
 	}
 }

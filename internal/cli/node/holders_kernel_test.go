@@ -261,7 +261,7 @@ func TestHoldersOfACopy(t *testing.T) {
 	}
 	f := scanned.Faults[0]
 	if f.Code != fault.HeldDevice || f.Mount.Device != p.Number.String() || f.Mount.Namespace != ns.Inode || f.Volume != "pv-1" ||
-		!strings.Contains(f.Holder, fmt.Sprint(copied.PID)) || scanned.Looked.DevicesElsewhere < 1 {
+		!strings.Contains(f.Holder, fmt.Sprint(copied.PID)) || scanned.Looked.Counts.DevicesElsewhere < 1 {
 		t.Errorf("fault %+v, looked %+v", f, scanned.Looked)
 	}
 	copied.End()

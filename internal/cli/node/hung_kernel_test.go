@@ -61,7 +61,7 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	if !slices.ContainsFunc(r.Looked.Notes, func(note string) bool { return strings.Contains(note, silent) }) {
 		t.Errorf("notes of scan %q do not say that process %d did not answer", r.Looked.Notes, locked.PID)
 	}
-	for _, gap := range r.Looked.NotLookedAt {
+	for _, gap := range r.Looked.Gaps.NotLookedAt {
 		if slices.Contains(strings.FieldsFunc(gap.Do, func(r rune) bool { return r == ' ' || r == ',' }), strconv.Itoa(other.PID)) {
 			t.Errorf("process %d has no mounts of its own: %v", other.PID, gap)
 		}

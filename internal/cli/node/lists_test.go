@@ -281,9 +281,9 @@ func TestTheWholeRecordingIsJudged(t *testing.T) {
 		codes[f.Code] = true
 	}
 	if len(codes) < 3 {
-		t.Errorf("found %v; not looked at: %v", codes, r.Looked.NotLookedAt)
+		t.Errorf("found %v; not looked at: %v", codes, r.Looked.Gaps.NotLookedAt)
 	}
-	for _, g := range r.Looked.NotLookedAt {
+	for _, g := range r.Looked.Gaps.NotLookedAt {
 		if strings.Contains(g.Why, "the bundle has no answer") {
 			t.Errorf("not read: %v", g)
 		}

@@ -184,7 +184,7 @@ func (s *scan) newCaller(faults []fault.Finding, o scanOptions) (c fault.Caller)
 	}
 	own, err := mountns.Self()
 	switch {
-	case err == nil && own.Inode == s.looked.MountNamespace:
+	case err == nil && own.Inode == s.looked.Kubelet.MountNamespace:
 	case s.node.InFirstNamespace():
 		c.Enter = fault.EnterFirst
 	default:

@@ -49,7 +49,7 @@ func manyFaults(n int, codes ...fault.Code) *scanReport {
 			Details: fault.Details{Driver: fmt.Sprintf("driver-%d.example.com", i%900), Place: fault.PlaceVolume},
 		})
 	}
-	return reportOf(found, scanCoverage{scanCounts: scanCounts{Pods: n, Mounts: n}, PodSpecs: podSpecs{Given: true, Pods: n}})
+	return reportOf(found, scanCoverage{Counts: scanCounts{Pods: n, Mounts: n}, PodSpecs: podSpecs{Given: true, Pods: n}})
 }
 
 // TestPagesAreSmall: the size of a page is bounded, and it names the number of faults that it leaves out.

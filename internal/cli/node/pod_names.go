@@ -36,9 +36,9 @@ type nameSource struct {
 // addPodNames puts the names of pods into faults that have a UID alone. Names are for people and choose nothing. No
 // source is asked that is not needed, and none that fails is fatal.
 func (s *scan) addPodNames(ctx context.Context, faults []fault.Finding) {
-	s.looked.NamesFrom = []string{}
+	s.looked.PodNames.From = []string{}
 	if slices.ContainsFunc(faults, hasPodName) {
-		s.looked.NamesFrom = append(s.looked.NamesFrom, namesFromPods)
+		s.looked.PodNames.From = append(s.looked.PodNames.From, namesFromPods)
 	}
 	if !slices.ContainsFunc(faults, lacksPodName) {
 		return
@@ -49,11 +49,11 @@ func (s *scan) addPodNames(ctx context.Context, faults []fault.Finding) {
 		}
 		names, err := callWithin(ctx, nameTimeout, source.askNames)
 		switch {
-		case errors.Is(err, kubelet.ErrNoRuntime) && s.looked.KubeletPID == 0: // there is no runtime to ask
+		case errors.Is(err, kubelet.ErrNoRuntime) && s.looked.Kubelet.PID == 0: // there is no runtime to ask
 		case err != nil:
-			s.looked.NameErrors = append(s.looked.NameErrors, fmt.Sprintf("%s: %v", source.name, err))
+			s.looked.PodNames.Errors = append(s.looked.PodNames.Errors, fmt.Sprintf("%s: %v", source.name, err))
 		case fillPodNames(faults, names):
-			s.looked.NamesFrom = append(s.looked.NamesFrom, source.name)
+			s.looked.PodNames.From = append(s.looked.PodNames.From, source.name)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (s *scan) addContainerStates(ctx context.Context, faults []fault.Finding) {
 			asked[key] = append(asked[key], f)
 		}
 	}
-	if len(asked) == 0 || s.looked.KubeletPID == 0 {
+	if len(asked) == 0 || s.looked.Kubelet.PID == 0 {
 		return
 	}
 	states, err := s.source.states(ctx, func(uid, container string) bool { return asked[[2]string{uid, container}] != nil })

@@ -57,12 +57,12 @@ func TestScanAsksTheRuntimeForNames(t *testing.T) {
 			if len(faults) != 1 || (faults[0].Pod.Name == "from-runtime") != answers {
 				t.Errorf("faults %+v", faults)
 			}
-			if slices.Contains(s.looked.NamesFrom, namesFromRuntime) != answers {
-				t.Errorf("names from %q", s.looked.NamesFrom)
+			if slices.Contains(s.looked.PodNames.From, namesFromRuntime) != answers {
+				t.Errorf("names from %q", s.looked.PodNames.From)
 			}
-			failed := slices.ContainsFunc(s.looked.NameErrors, func(e string) bool { return strings.HasPrefix(e, "runtime: ") })
+			failed := slices.ContainsFunc(s.looked.PodNames.Errors, func(e string) bool { return strings.HasPrefix(e, "runtime: ") })
 			if failed == answers {
-				t.Errorf("errors %q", s.looked.NameErrors)
+				t.Errorf("errors %q", s.looked.PodNames.Errors)
 			}
 		})
 	}

@@ -59,8 +59,8 @@ func TestNoSourceIsAskedWithoutNeed(t *testing.T) {
 	} {
 		s := &scan{} // has no node: asking would panic
 		s.addPodNames(t.Context(), faults)
-		if len(s.looked.NameErrors) > 0 || len(s.looked.NamesFrom) != len(faults) {
-			t.Errorf("%s: names from %q, errors %q", name, s.looked.NamesFrom, s.looked.NameErrors)
+		if len(s.looked.PodNames.Errors) > 0 || len(s.looked.PodNames.From) != len(faults) {
+			t.Errorf("%s: names from %q, errors %q", name, s.looked.PodNames.From, s.looked.PodNames.Errors)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (r *realNode) checkScan() {
 func (r *realNode) compareReport(report *scanReport) (diff string) {
 	r.t.Helper()
 	faults, unknown := report.listed(r.own)
-	r.foreign = len(report.Looked.NotLookedAt) > 0 || len(faults) < len(report.Faults) || len(unknown) < len(report.Looked.Unproven)
+	r.foreign = len(report.Looked.Gaps.NotLookedAt) > 0 || len(faults) < len(report.Faults) || len(unknown) < len(report.Looked.Unproven)
 	diff = differ(r.faults, faults) + differ(r.unknown, unknown) + cmp.Diff(&r.classes, report.Looked.Classes)
 	if clean := len(r.faults)+len(r.unknown) == 0; report.Verdict.Clean != clean && !r.foreign {
 		diff += fmt.Sprintf("clean is %t, with %d faults and %d unknown places", report.Verdict.Clean, len(r.faults), len(r.unknown))
@@ -135,7 +135,7 @@ func (r *realNode) compareReport(report *scanReport) (diff string) {
 	for _, u := range report.Looked.Unproven {
 		diff += u.String() + "\n"
 	}
-	return diff + fmt.Sprintf("notes %q, gaps %+v", report.Looked.Notes, report.Looked.NotLookedAt)
+	return diff + fmt.Sprintf("notes %q, gaps %+v", report.Looked.Notes, report.Looked.Gaps.NotLookedAt)
 }
 
 // checkDiagnosis runs the Diagnosis of the node.

@@ -124,8 +124,8 @@ func (r *nodeRecorder) finish(ctx context.Context, s *scan) nodeRecording {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, l := &r.recorded.node, s.looked
-	n.KubeletRoot, n.PodsDir, n.KubeletPID, n.KubeletDown = s.node.Root, s.node.PodsDir(), s.node.PID, l.KubeletDown
-	n.MountNamespace, n.PodSpecs = l.MountNamespace, s.specs != nil
+	n.KubeletRoot, n.PodsDir, n.KubeletPID, n.KubeletDown = s.node.Root, s.node.PodsDir(), s.node.PID, l.Kubelet.Down
+	n.MountNamespace, n.PodSpecs = l.Kubelet.MountNamespace, s.specs != nil
 	n.Seen = scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden()}
 	if s.seen != nil {
 		n.Seen = *s.seen

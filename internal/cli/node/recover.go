@@ -155,10 +155,10 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 		return getPods + view.program.commandLine(strings.Join(append(words, "--pods=pods.json", strconv.Itoa(place)), " "))
 	}
 	switch {
-	case report.Looked.Interrupted:
+	case report.Looked.Gaps.Interrupted:
 		return rec, cmp.Or(verb.Write(output, view.reportText()), report.finalError()) // what is known
 	case len(rec.targets) == 0 && len(args) > 0:
-		return rec, cmp.Or(verb.Write(output, view.Text(rec.goneLines())), unseenError(report.Looked.NotLookedAt))
+		return rec, cmp.Or(verb.Write(output, view.Text(rec.goneLines())), unseenError(report.Looked.Gaps.NotLookedAt))
 	case len(rec.targets) == 0:
 		if report.hasUnknowns() { // a fault may be there that was not seen
 			err = report.finalError()
@@ -208,9 +208,9 @@ func (o recoverOptions) chooseFaults(report *scanReport, args []string) (*faultC
 		saveLastScan(last.Report, last.Flags)
 	case err != nil:
 		return nil, err
-	case last.Report.Looked.KubeletRoot != report.Looked.KubeletRoot:
+	case last.Report.Looked.Kubelet.Root != report.Looked.Kubelet.Root:
 		return nil, fmt.Errorf("%q: the last scan was of kubelet root %q, and this is %q: scan again with the same flags", args,
-			last.Report.Looked.KubeletRoot, report.Looked.KubeletRoot)
+			last.Report.Looked.Kubelet.Root, report.Looked.Kubelet.Root)
 	}
 	c := &faultChoice{last: last}
 	if len(args) == 0 {

@@ -24,7 +24,7 @@ func (r *recovery) nothingToRepair() string {
 	view := r.view
 	mark, colour, text := "✓", terminal.Green, "nothing to repair."
 	switch {
-	case view.report.Looked.KubeletDown:
+	case view.report.Looked.Kubelet.Down:
 		mark, colour, text = "!", terminal.Yellow, "no kubelet is running. Nothing else is broken, and there is nothing to repair."
 	case view.report.hasUnknowns():
 		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what could be looked at and judged."

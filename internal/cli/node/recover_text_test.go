@@ -104,7 +104,7 @@ func TestRecoverKeepsTheNumbersOfTheScan(t *testing.T) {
 			t.Errorf("%s has number %d, and %d in the scan", f.Code, f.Place, want[f.key()].Place)
 		}
 	}
-	elsewhere := reportOf(binds, scanCoverage{scannedKubelet: scannedKubelet{KubeletRoot: "/other"}})
+	elsewhere := reportOf(binds, scanCoverage{Kubelet: scannedKubelet{Root: "/other"}})
 	if more.keepNumbers(reportOf(binds, scanCoverage{})) || elsewhere.keepNumbers(scan) || reportOf(nil, scanCoverage{}).keepNumbers(scan) || elsewhere.Faults[0].Place != 1 {
 		t.Error("numbers of another look are kept")
 	}

@@ -280,8 +280,8 @@ func (r *recovery) verifyByScan(ctx context.Context, o scanOptions, at scanSite)
 	if err != nil {
 		return fmt.Errorf("look again: %w", err)
 	}
-	if after.Looked.Interrupted {
-		return errors.Join(ctx.Err(), unseenError(after.Looked.NotLookedAt))
+	if after.Looked.Gaps.Interrupted {
+		return errors.Join(ctx.Err(), unseenError(after.Looked.Gaps.NotLookedAt))
 	}
 	if len(after.Faults) == 0 {
 		saveLastScan(after, o.keptFlags())

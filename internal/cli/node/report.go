@@ -10,6 +10,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/jsonparts"
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
@@ -96,11 +97,11 @@ func newScanMount(m fault.Mount) scanMount {
 
 // scanCoverage is the extent of a scan, so that a clean result can be trusted.
 type scanCoverage struct {
-	scannedKubelet
-	unscanned
+	Kubelet scannedKubelet `json:",inline"`
+	Gaps    scanGaps       `json:",inline"`
 	// Notes are the assumptions behind the result, and the sources that did not answer in time.
-	Notes []string `json:"notes,omitempty"`
-	scanCounts
+	Notes  []string   `json:"notes,omitempty"`
+	Counts scanCounts `json:",inline"`
 	// Classes count the mounts at the kubelet's root and below by the reason for which they are there. It is absent if they were not looked at.
 	Classes *mountstate.Classes `json:"classes,omitempty"`
 	// KubeletRenews says whether this kubelet replaces stale binds by itself: true, false or "unknown".
@@ -109,27 +110,33 @@ type scanCoverage struct {
 	RenewedByKubelet int `json:"renewedByKubelet"`
 	// Unproven are places that were found, and whose own state is not known. It is never null. With one of them no result
 	// is clean.
-	Unproven []unprovenPlace `json:"unproven"`
-	PodSpecs podSpecs        `json:"podSpecs"`
-	podNameSources
-	Milliseconds float64 `json:"milliseconds"`
+	Unproven     []unprovenPlace `json:"unproven"`
+	PodSpecs     podSpecs        `json:"podSpecs"`
+	PodNames     podNameSources  `json:",inline"`
+	Milliseconds float64         `json:"milliseconds"`
 
 	directories []string // of pods, by UID
 }
 
+// MarshalJSON implements json.Marshaler: the coverage is one flat object.
+func (c scanCoverage) MarshalJSON() ([]byte, error) { return jsonparts.Marshal(c) }
+
+// UnmarshalJSON implements json.Unmarshaler, for the last scan.
+func (c *scanCoverage) UnmarshalJSON(text []byte) error { return jsonparts.Unmarshal(text, c) }
+
 // scannedKubelet is the kubelet of the scanned node.
 type scannedKubelet struct {
-	KubeletRoot string `json:"kubeletRoot"`
-	// KubeletPID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
-	KubeletPID int `json:"kubeletPID"`
-	// KubeletDown is whether no process of the node is a kubelet.
-	KubeletDown bool `json:"kubeletDown,omitempty"`
+	Root string `json:"kubeletRoot"`
+	// PID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
+	PID int `json:"kubeletPID"`
+	// Down is whether no process of the node is a kubelet.
+	Down bool `json:"kubeletDown,omitempty"`
 	// MountNamespace is an inode number.
 	MountNamespace uint64 `json:"mountNamespace"`
 }
 
-// unscanned has the gaps of a scan.
-type unscanned struct {
+// scanGaps are the gaps of a scan.
+type scanGaps struct {
 	// Denied counts processes that could not be read, Partial mount namespaces that were read in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
@@ -155,24 +162,24 @@ type scanCounts struct {
 
 // podNameSources are where names of pods come from.
 type podNameSources struct {
-	// NamesFrom is where names of pods come from: "pods" (the file), "runtime" or "logs". It is never null.
-	NamesFrom []string `json:"namesFrom"`
-	// NameErrors are the errors of sources of names.
-	NameErrors []string `json:"nameErrors,omitempty"`
+	// From is where names of pods come from: "pods" (the file), "runtime" or "logs". It is never null.
+	From []string `json:"namesFrom"`
+	// Errors are the errors of sources of names.
+	Errors []string `json:"nameErrors,omitempty"`
 }
 
 // addSurvey takes in the sum of all searches.
 func (c *scanCoverage) addSurvey(sum mountstate.Survey) {
 	l := sum.Coverage
-	c.scanCounts = scanCounts{Pods: l.Pods, Mounts: l.Mounts, Binds: l.Binds, DevicesElsewhere: l.Devices, Volumes: l.Volumes, Containers: l.Containers}
-	c.MountNamespace, c.RenewedByKubelet = cmp.Or(l.Namespace, c.MountNamespace), l.Renewed
+	c.Counts = scanCounts{Pods: l.Pods, Mounts: l.Mounts, Binds: l.Binds, DevicesElsewhere: l.Devices, Volumes: l.Volumes, Containers: l.Containers}
+	c.Kubelet.MountNamespace, c.RenewedByKubelet = cmp.Or(l.Namespace, c.Kubelet.MountNamespace), l.Renewed
 	if l.RenewsBinds != nil {
 		c.KubeletRenews = *l.RenewsBinds
 	}
 	if passed := l.Namespaces; passed != nil {
-		c.Denied, c.Partial = passed.Denied, passed.Partial
+		c.Gaps.Denied, c.Gaps.Partial = passed.Denied, passed.Partial
 	}
-	c.Notes, c.NotLookedAt = append(c.Notes, l.Notes...), append(c.NotLookedAt, sum.Unknown.Gaps...)
+	c.Notes, c.Gaps.NotLookedAt = append(c.Notes, l.Notes...), append(c.Gaps.NotLookedAt, sum.Unknown.Gaps...)
 	for _, p := range sum.Unknown.Places {
 		place := unprovenPlace{Point: p.Point, Why: p.Reason, Pod: scanPod{p.Pod.UID, p.Pod.Namespace, p.Pod.Name}, Volume: p.Volume}
 		if p.Namespace == "" {
@@ -209,7 +216,7 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 	report := &scanReport{SchemaVersion: schemaVersion, Faults: []scanFault{}, Looked: l}
 	for _, finding := range findings {
 		mount := newScanMount(finding.Mount)
-		if mount.Namespace == l.MountNamespace {
+		if mount.Namespace == l.Kubelet.MountNamespace {
 			mount.Namespace = 0
 		}
 		a := fault.Known().Advise(finding, caller)
@@ -222,7 +229,7 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 		})
 	}
 	report.Looked.Unproven = append([]unprovenPlace{}, l.Unproven...)
-	report.Looked.NamesFrom = append([]string{}, l.NamesFrom...)
+	report.Looked.PodNames.From = append([]string{}, l.PodNames.From...)
 	report.Verdict = sumUp(report.groupPlaces())
 	report.Verdict.NotJudged = len(l.Unproven)
 	report.Verdict.Clean = !report.hasFaults() && !report.hasUnknowns()
@@ -232,20 +239,22 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 // finalError is errUnseen if not all was looked at or judged, and there are no faults, or it is not known which there are;
 // else verb.ErrFaults if there are faults, or no kubelet runs.
 func (r *scanReport) finalError() error {
-	if r.hasFaults() && !r.blind && !r.Looked.Interrupted {
+	if r.hasFaults() && !r.blind && !r.Looked.Gaps.Interrupted {
 		return verb.ErrFaults
 	}
-	if places := r.Looked.Unproven; len(r.Looked.NotLookedAt) == 0 && len(places) > 0 {
+	if places := r.Looked.Unproven; len(r.Looked.Gaps.NotLookedAt) == 0 && len(places) > 0 {
 		return fmt.Errorf("%w: %s", errUnjudged, places[0])
 	}
-	return unseenError(r.Looked.NotLookedAt)
+	return unseenError(r.Looked.Gaps.NotLookedAt)
 }
 
 // hasUnknowns reports whether a fault may be there that was not seen.
-func (r *scanReport) hasUnknowns() bool { return len(r.Looked.NotLookedAt)+len(r.Looked.Unproven) > 0 }
+func (r *scanReport) hasUnknowns() bool {
+	return len(r.Looked.Gaps.NotLookedAt)+len(r.Looked.Unproven) > 0
+}
 
 // hasFaults reports whether anything was found that is wrong.
-func (r *scanReport) hasFaults() bool { return len(r.Faults) > 0 || r.Looked.KubeletDown }
+func (r *scanReport) hasFaults() bool { return len(r.Faults) > 0 || r.Looked.Kubelet.Down }
 
 // String is the pod for people.
 func (p scanPod) String() string {

@@ -22,10 +22,10 @@ import (
 // reports are reports whose texts and JSON are in testdata.
 var reports = map[string]*scanReport{
 	"clean": reportOf(nil, scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841},
-		scanCounts:     scanCounts{Pods: 250, Mounts: 1776, Binds: 1500},
-		Classes:        &mountstate.Classes{Mounts: 1730, Wanted: 1700, Inside: 14, Drivers: 8, Kubelet: 2, Hidden: 6},
-		KubeletRenews:  false, PodSpecs: podSpecs{Given: true, Pods: 248}, Milliseconds: 12.345,
+		Kubelet:       scannedKubelet{Root: "/var/lib/kubelet", PID: 1234, MountNamespace: 4026531841},
+		Counts:        scanCounts{Pods: 250, Mounts: 1776, Binds: 1500},
+		Classes:       &mountstate.Classes{Mounts: 1730, Wanted: 1700, Inside: 14, Drivers: 8, Kubelet: 2, Hidden: 6},
+		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 248}, Milliseconds: 12.345,
 	}),
 	"faults": reportOf([]fault.Finding{
 		{
@@ -51,45 +51,45 @@ var reports = map[string]*scanReport{
 			Evidence: []string{"the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy"},
 		},
 	}, scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: "/k \x1b", MountNamespace: 4026531841},
-		unscanned:      unscanned{Denied: 1, NotLookedAt: []mountstate.Gap{{What: "1 process", Why: "it refuses\x1b", Do: "ask"}}},
-		scanCounts:     scanCounts{Pods: 1, Mounts: 40, Binds: 2, Volumes: 3},
-		Notes:          []string{"no kubelet that serves \x1b was seen"}, KubeletRenews: replacesUnknown, Milliseconds: 0.5,
+		Kubelet: scannedKubelet{Root: "/k \x1b", MountNamespace: 4026531841},
+		Gaps:    scanGaps{Denied: 1, NotLookedAt: []mountstate.Gap{{What: "1 process", Why: "it refuses\x1b", Do: "ask"}}},
+		Counts:  scanCounts{Pods: 1, Mounts: 40, Binds: 2, Volumes: 3},
+		Notes:   []string{"no kubelet that serves \x1b was seen"}, KubeletRenews: replacesUnknown, Milliseconds: 0.5,
 		Unproven: []unprovenPlace{
 			{Point: "/k/pods/u/volume-subpaths/v/c/0", Why: "the file system says \x1b"},
 			{Point: "/k/pods/u/volumes/x/v/mount", Why: "denied\x1b", Pod: scanPod{UID: "u"}, Volume: "v"},
 		},
-		podNameSources: podNameSources{[]string{namesFromLogs}, []string{"runtime: deadline\u202e exceeded"}},
+		PodNames: podNameSources{[]string{namesFromLogs}, []string{"runtime: deadline\u202e exceeded"}},
 	}),
 	"many": reportOf(faultsOfManyCauses(), scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841},
-		scanCounts:     scanCounts{Pods: 10, Mounts: 62, Binds: 7, Volumes: 4},
-		KubeletRenews:  false, PodSpecs: podSpecs{Given: true, Pods: 9}, Milliseconds: 2065.8,
+		Kubelet:       scannedKubelet{Root: "/var/lib/kubelet", PID: 1234, MountNamespace: 4026531841},
+		Counts:        scanCounts{Pods: 10, Mounts: 62, Binds: 7, Volumes: 4},
+		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 9}, Milliseconds: 2065.8,
 	}),
 	"down": reportOf(nil, scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletDown: true, MountNamespace: 4026531841},
-		scanCounts:     scanCounts{Pods: 1, Mounts: 40, Binds: 1},
-		KubeletRenews:  replacesUnknown, Milliseconds: 9,
+		Kubelet:       scannedKubelet{Root: "/var/lib/kubelet", Down: true, MountNamespace: 4026531841},
+		Counts:        scanCounts{Pods: 1, Mounts: 40, Binds: 1},
+		KubeletRenews: replacesUnknown, Milliseconds: 9,
 	}),
 	"unseen": reportOf(nil, scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", MountNamespace: 1},
-		unscanned: unscanned{Denied: 77, Partial: 2, NotLookedAt: []mountstate.Gap{
+		Kubelet: scannedKubelet{Root: "/var/lib/kubelet", MountNamespace: 1},
+		Gaps: scanGaps{Denied: 77, Partial: 2, NotLookedAt: []mountstate.Gap{
 			{What: "77 processes, and what only they have mounted", Why: "user 65534 may not look into them", Do: asRootRemedy},
 			{What: "what the container runtime knows", Why: "it did not answer for 2.0 s"},
 		}},
-		scanCounts: scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true,
+		Counts: scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true,
 	}),
 	"unjudged": reportOf(nil, scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 1},
-		scanCounts:     scanCounts{Pods: 3, Mounts: 40, Binds: 9, Volumes: 2}, KubeletRenews: true, PodSpecs: podSpecs{Given: true, Pods: 3},
+		Kubelet: scannedKubelet{Root: "/var/lib/kubelet", PID: 1234, MountNamespace: 1},
+		Counts:  scanCounts{Pods: 3, Mounts: 40, Binds: 9, Volumes: 2}, KubeletRenews: true, PodSpecs: podSpecs{Given: true, Pods: 3},
 		Unproven: []unprovenPlace{{
 			Point: "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount", Why: "access to it is denied: permission denied",
 			Pod: scanPod{"u", "shop", "web-0"}, Volume: "pvc-1",
 		}},
 	}),
 	"renewed": reportOf(nil, scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1},
-		scanCounts:     scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true, RenewedByKubelet: 1, PodSpecs: podSpecs{Given: true, Pods: 3},
+		Kubelet: scannedKubelet{Root: "/var/lib/kubelet", PID: 1, MountNamespace: 1},
+		Counts:  scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true, RenewedByKubelet: 1, PodSpecs: podSpecs{Given: true, Pods: 3},
 	}),
 }
 
@@ -276,7 +276,7 @@ func TestBriefIsShort(t *testing.T) {
 			name := strings.Repeat("n\u202e", i)
 			all = append(all, fault.Finding{Code: fault.DeletedVolumeSource, Pod: fault.Pod{Namespace: name, Name: name, UID: fmt.Sprint(i)}, Volume: name})
 		}
-		line := reportOf(all, scanCoverage{scannedKubelet: scannedKubelet{KubeletDown: n%2 == 0}}).briefLine()
+		line := reportOf(all, scanCoverage{Kubelet: scannedKubelet{Down: n%2 == 0}}).briefLine()
 		if len(line) > maxBriefLength+1 || strings.Count(line, "\n") != 1 || strings.ContainsFunc(line, func(r rune) bool { return r > 0x7e }) {
 			t.Errorf("%d faults: %q has %d bytes", n, line, len(line))
 		}

@@ -71,7 +71,7 @@ func (o scanOptions) usableScan() (*keptScan, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case len(kept.Report.Faults) == 0 || o.root != "" && o.root != kept.Report.Looked.KubeletRoot:
+	case len(kept.Report.Faults) == 0 || o.root != "" && o.root != kept.Report.Looked.Kubelet.Root:
 		return nil, nil
 	}
 	return kept, nil

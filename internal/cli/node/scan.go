@@ -217,7 +217,7 @@ func (o scanOptions) scanSite(ctx context.Context, at scanSite) (*scanReport, er
 // newScan begins a look at a site.
 func (o scanOptions) newScan(at scanSite) *scan {
 	s := &scan{node: at.local.Node, start: at.start, specs: at.specs, orphanAge: o.orphanAge}
-	s.looked.Notes, s.looked.KubeletDown = nodeNotes(o.root, at.local), at.local.Down
+	s.looked.Notes, s.looked.Kubelet.Down = nodeNotes(o.root, at.local), at.local.Down
 	return s
 }
 
@@ -232,7 +232,7 @@ func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, e
 		r.removeEffects()
 	}
 	r.blind, r.specs, r.Time, r.Node = s.seen.Blind, s.specs, s.seen.Time, s.seen.Node
-	if len(o.only) == 0 && o.pod == "" && !s.looked.Interrupted { // all faults of all pods were looked for
+	if len(o.only) == 0 && o.pod == "" && !s.looked.Gaps.Interrupted { // all faults of all pods were looked for
 		r.links = sync.OnceValue(func() []nodeLink { return linksOf(&s.node.Layout, &s.sum) })
 	}
 	return r, nil
@@ -246,7 +246,7 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 	s.sum.Attribute()
 	s.looked.Classes = s.sum.Account()
 	faults := s.sum.Findings
-	if !s.looked.Interrupted {
+	if !s.looked.Gaps.Interrupted {
 		s.addPodNames(ctx, faults)
 		s.addContainerStates(ctx, faults)
 	}
@@ -264,11 +264,11 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(uids, f.Pod.UID) })
 	}
 	s.looked.addSurvey(s.sum)
-	refusing, gaps := s.source.unseen(s.looked.Denied, s.looked.Partial)
-	s.looked.Denied, s.looked.NotLookedAt = refusing, append(s.looked.NotLookedAt, gaps...)
+	refusing, gaps := s.source.unseen(s.looked.Gaps.Denied, s.looked.Gaps.Partial)
+	s.looked.Gaps.Denied, s.looked.Gaps.NotLookedAt = refusing, append(s.looked.Gaps.NotLookedAt, gaps...)
 	if s.seen != nil { // a bundle's advice is of another machine, and anyone's
-		for i := range s.looked.NotLookedAt {
-			s.looked.NotLookedAt[i].Do = ""
+		for i := range s.looked.Gaps.NotLookedAt {
+			s.looked.Gaps.NotLookedAt[i].Do = ""
 		}
 	}
 	s.looked.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
@@ -341,7 +341,7 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 		case errors.Is(err, errNotRecorded):
 			s.sum.Unknown.AddGap(one.Description, err.Error())
 		case ctx.Err() != nil:
-			s.looked.Interrupted = true
+			s.looked.Gaps.Interrupted = true
 			var left []string
 			for _, search := range list[i:] {
 				left = append(left, search.Description)
@@ -359,11 +359,11 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 func (s *scan) useNode(recorder *nodeRecorder) error {
 	node := s.node.ReadOnce()
 	s.source = nodeSource{node, newBoundedRuntime(s.node), &asking.Prober{Known: node.KnownTable, Looks: asking.OneLook}, recorder}
-	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
+	s.looked.Kubelet.Root, s.looked.Kubelet.PID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {
 		return err
 	}
-	s.looked.MountNamespace = ns.Inode
+	s.looked.Kubelet.MountNamespace = ns.Inode
 	return nil
 }

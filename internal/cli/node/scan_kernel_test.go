@@ -118,14 +118,14 @@ func TestScanOfAHealthyNode(t *testing.T) {
 	must(t, err)
 	self, err := mountns.Self()
 	must(t, err)
-	if r.Looked.Mounts < 6 || r.Looked.Milliseconds <= 0 {
+	if r.Looked.Counts.Mounts < 6 || r.Looked.Milliseconds <= 0 {
 		t.Errorf("looked %+v, want the mounts counted and the time taken", r.Looked)
 	}
-	r.Looked.Mounts, r.Looked.Milliseconds = 0, 0
-	r.Looked.DevicesElsewhere, r.Looked.Notes = 0, nil // devices, and other kubelets, are the machine's
+	r.Looked.Counts.Mounts, r.Looked.Milliseconds = 0, 0
+	r.Looked.Counts.DevicesElsewhere, r.Looked.Notes = 0, nil // devices, and other kubelets, are the machine's
 	want := scanCoverage{
-		scannedKubelet: scannedKubelet{KubeletRoot: s.Root, MountNamespace: self.Inode}, scanCounts: scanCounts{Pods: 3, Binds: 6},
-		Classes: &mountstate.Classes{Mounts: 6, Wanted: 6}, KubeletRenews: "unknown", Unproven: []unprovenPlace{}, podNameSources: podNameSources{NamesFrom: []string{}},
+		Kubelet: scannedKubelet{Root: s.Root, MountNamespace: self.Inode}, Counts: scanCounts{Pods: 3, Binds: 6},
+		Classes: &mountstate.Classes{Mounts: 6, Wanted: 6}, KubeletRenews: "unknown", Unproven: []unprovenPlace{}, PodNames: podNameSources{From: []string{}},
 	}
 	if diff := cmp.Diff(want, r.Looked, cmp.AllowUnexported(scanCoverage{})); diff != "" || r.SchemaVersion != 1 || r.Faults == nil || len(r.Faults) > 0 {
 		t.Errorf("report %+v (-want +got):\n%s", r, diff)
@@ -163,7 +163,7 @@ func TestScanFindsWhatIsStale(t *testing.T) {
 	if diff := cmp.Diff(want, f); diff != "" {
 		t.Errorf("fault (-want +got):\n%s", diff)
 	}
-	if !strings.HasSuffix(r.Faults[1].Mount.Point, "/app/1") || r.Looked.Binds != 6 || r.Looked.Pods != 3 {
+	if !strings.HasSuffix(r.Faults[1].Mount.Point, "/app/1") || r.Looked.Counts.Binds != 6 || r.Looked.Counts.Pods != 3 {
 		t.Errorf("report %+v", r)
 	}
 	if diff := cmp.Diff(before, s.Mounts()); diff != "" {
@@ -187,7 +187,7 @@ func TestScanKnowsMoreFromPods(t *testing.T) {
 	if !errors.Is(err, verb.ErrFaults) || len(r.Faults) != 2 {
 		t.Fatalf("with pods: %v, %+v, want two faults", err, r)
 	}
-	if want := (podSpecs{Given: true, Pods: 2}); r.Looked.PodSpecs != want || !slices.Equal(r.Looked.NamesFrom, []string{namesFromPods}) {
+	if want := (podSpecs{Given: true, Pods: 2}); r.Looked.PodSpecs != want || !slices.Equal(r.Looked.PodNames.From, []string{namesFromPods}) {
 		t.Errorf("looked %+v, want %+v", r.Looked, want)
 	}
 	for i, f := range r.Faults {
@@ -210,8 +210,8 @@ func TestScanNamesPodsByTheirLogs(t *testing.T) {
 	if want := (scanPod{string(pods[0].UID), "kube-system", "etcd"}); r.Faults[0].Pod != want {
 		t.Errorf("pod %+v, want %+v", r.Faults[0].Pod, want)
 	}
-	if !slices.Equal(r.Looked.NamesFrom, []string{namesFromLogs}) || len(r.Looked.NameErrors) > 0 {
-		t.Errorf("names from %q, errors %q", r.Looked.NamesFrom, r.Looked.NameErrors)
+	if !slices.Equal(r.Looked.PodNames.From, []string{namesFromLogs}) || len(r.Looked.PodNames.Errors) > 0 {
+		t.Errorf("names from %q, errors %q", r.Looked.PodNames.From, r.Looked.PodNames.Errors)
 	}
 }
 
@@ -255,10 +255,10 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 	if !errors.Is(err, verb.ErrFaults) && !errors.Is(err, errUnseen) { // the runtime is nowhere
 		t.Fatal(err)
 	}
-	if r.Looked.KubeletPID != actor.PID || r.Looked.MountNamespace != ns.Inode || r.Looked.KubeletRoot != s.Root {
+	if r.Looked.Kubelet.PID != actor.PID || r.Looked.Kubelet.MountNamespace != ns.Inode || r.Looked.Kubelet.Root != s.Root {
 		t.Errorf("looked at %+v, want process %d, namespace %d", r.Looked, actor.PID, ns.Inode)
 	}
-	if r.Looked.Binds != 1 || len(r.Faults)+r.Looked.RenewedByKubelet != 1 {
+	if r.Looked.Counts.Binds != 1 || len(r.Faults)+r.Looked.RenewedByKubelet != 1 {
 		t.Errorf("report %+v, want the bind of the copy", r)
 	}
 	own, err := scanJSON(t, nil, "--kubelet-pid", fmt.Sprint(actor.PID), "--kubelet-root", filepath.Dir(s.Root))
@@ -284,15 +284,15 @@ func TestScanInAPod(t *testing.T) {
 		must(t, sys.BindMount(own, hosts))
 		r, err := scanJSON(t, nil)
 		must(t, systest.UnmountPath(hosts, true))
-		if r.Looked.KubeletPID != pid {
-			t.Errorf("looked at the node of kubelet %d, %v; want %d", r.Looked.KubeletPID, err, pid)
+		if r.Looked.Kubelet.PID != pid {
+			t.Errorf("looked at the node of kubelet %d, %v; want %d", r.Looked.Kubelet.PID, err, pid)
 		}
 		alone := t.TempDir()
 		for _, process := range []string{strconv.Itoa(pid), "self"} {
 			must(t, os.Symlink(filepath.Join("/proc", process), filepath.Join(alone, process)))
 		}
-		if r, err := scanIn(t, alone, nil); r.Looked.KubeletPID != pid {
-			t.Errorf("one alone: looked at the node of kubelet %d, %v; want %d", r.Looked.KubeletPID, err, pid)
+		if r, err := scanIn(t, alone, nil); r.Looked.Kubelet.PID != pid {
+			t.Errorf("one alone: looked at the node of kubelet %d, %v; want %d", r.Looked.Kubelet.PID, err, pid)
 		}
 	}
 }
@@ -343,7 +343,7 @@ func TestScanWhereNoKubeletRuns(t *testing.T) {
 	out, err := verbtest.Run(t, NewScanCommand(t.TempDir()), "-o", "json")
 	var r scanReport
 	must(t, json.Unmarshal([]byte(out), &r))
-	if !errors.Is(err, verb.ErrFaults) || !r.Looked.KubeletDown || r.Looked.KubeletRoot != "/var/lib/kubelet" || len(r.Faults) > 0 {
+	if !errors.Is(err, verb.ErrFaults) || !r.Looked.Kubelet.Down || r.Looked.Kubelet.Root != "/var/lib/kubelet" || len(r.Faults) > 0 {
 		t.Errorf("ends with %v, looked %+v", err, r.Looked)
 	}
 	if out, err := verbtest.Run(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, verb.ErrFaults) || out != "no kubelet runs\n" {
@@ -373,7 +373,7 @@ func BenchmarkScan(b *testing.B) {
 		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}, orphanAge: time.Hour}.scanNode(b.Context(), nil)
 		must(b, err)
 		scanning += time.Since(start)
-		if len(r.Faults) > 0 || r.Looked.Binds != 1500 {
+		if len(r.Faults) > 0 || r.Looked.Counts.Binds != 1500 {
 			b.Fatalf("report %+v", r)
 		}
 	}

@@ -65,7 +65,7 @@ func (v scanView) reportText() string {
 	if commands := v.nextCommands(places); len(commands) > 0 {
 		text.WriteString("\nNext:\n" + v.commandLines(commands))
 	}
-	if v.report.Looked.KubeletDown && v.from != "" {
+	if v.report.Looked.Kubelet.Down && v.from != "" {
 		text.WriteString("\nOn node " + printable.Quoted(v.report.Node) + ":\n" + v.commandLines([]fault.Command{kubeletCommand}))
 	}
 	text.WriteString(v.gapsText())
@@ -82,7 +82,7 @@ func (s scanVerdict) hurtLines(screen terminal.Screen) []string {
 // verdict is one sentence, with its mark.
 func (v scanView) verdict() (mark string, colour terminal.Colour, text string) {
 	mark, colour = "✗", terminal.Red
-	sum, gaps := v.report.Verdict, len(v.report.Looked.NotLookedAt) > 0
+	sum, gaps := v.report.Verdict, len(v.report.Looked.Gaps.NotLookedAt) > 0
 	unknown := gaps || sum.NotJudged > 0
 	var found []string
 	switch {
@@ -93,9 +93,9 @@ func (v scanView) verdict() (mark string, colour terminal.Colour, text string) {
 		mark, colour = "✓", terminal.Green
 	}
 	switch {
-	case v.report.Looked.KubeletDown && sum.Faults == 0:
+	case v.report.Looked.Kubelet.Down && sum.Faults == 0:
 		found = append(found, "no kubelet is running, and nothing else is broken")
-	case v.report.Looked.KubeletDown:
+	case v.report.Looked.Kubelet.Down:
 		found = append(found, "no kubelet is running")
 		fallthrough
 	case sum.Faults > 0:
@@ -199,11 +199,11 @@ func (c scanCoverage) coverageText() string {
 		specs = fmt.Sprintf("specs of %d", c.PodSpecs.Pods)
 	}
 	containers := ""
-	if c.Containers > 0 {
-		containers = fmt.Sprintf(" The mounts in %s were compared with the container runtime's records.", verb.Count(c.Containers, "container"))
+	if c.Counts.Containers > 0 {
+		containers = fmt.Sprintf(" The mounts in %s were compared with the container runtime's records.", verb.Count(c.Counts.Containers, "container"))
 	}
-	text := fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(c.Pods, "pod"), specs, verb.Count(c.Binds, "subPath bind"),
-		verb.Count(c.Volumes, "volume"), verb.Count(c.Mounts, "mount"), render.Milliseconds(c.Milliseconds)) + containers
+	text := fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(c.Counts.Pods, "pod"), specs, verb.Count(c.Counts.Binds, "subPath bind"),
+		verb.Count(c.Counts.Volumes, "volume"), verb.Count(c.Counts.Mounts, "mount"), render.Milliseconds(c.Milliseconds)) + containers
 	classes := c.Classes
 	if classes == nil {
 		return text
@@ -225,7 +225,7 @@ var kubeletCommand = fault.Command{Purpose: "why it is not running", Line: "syst
 
 // nextCommands are the commands to type where this program runs.
 func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
-	if v.report.Looked.KubeletDown && v.from == "" {
+	if v.report.Looked.Kubelet.Down && v.from == "" {
 		commands = append(commands, kubeletCommand)
 	}
 	if len(places) > 0 {
@@ -295,13 +295,13 @@ func (v scanView) gapsText() string {
 		b.WriteString(v.Marked("", "!", terminal.Yellow, line))
 	}
 	if v.verbose {
-		b.WriteString(v.Wrap("", locationText(v.report.Looked.KubeletPID, v.report.Looked.KubeletRoot, v.report.Looked.MountNamespace)+".", 0))
+		b.WriteString(v.Wrap("", locationText(v.report.Looked.Kubelet.PID, v.report.Looked.Kubelet.Root, v.report.Looked.Kubelet.MountNamespace)+".", 0))
 	}
 	return b.String()
 }
 
 // lacksSpecs reports whether there are pods, and no specs of them were given: then their mounts of the host are unknown.
-func (r *scanReport) lacksSpecs() bool { return !r.Looked.PodSpecs.Given && r.Looked.Pods > 0 }
+func (r *scanReport) lacksSpecs() bool { return !r.Looked.PodSpecs.Given && r.Looked.Counts.Pods > 0 }
 
 // locationText says which kubelet's node it is.
 func locationText(pid int, root string, mountNamespace uint64) string {
@@ -324,16 +324,16 @@ func (r *scanReport) briefLine() string {
 		text = verb.Count(len(r.Faults), "fault")
 	case len(l.Unproven) > 0:
 		text = fmt.Sprintf("no fault seen, but %s not be judged", verb.Plural(len(l.Unproven), "place could", "places could"))
-	case len(l.NotLookedAt) > 0:
+	case len(l.Gaps.NotLookedAt) > 0:
 		text = "no fault seen, but not everything was looked at"
-	case !l.KubeletDown:
+	case !l.Kubelet.Down:
 		seen := "no fault"
 		if r.lacksSpecs() {
 			seen = "no fault seen without specs"
 		}
-		text = fmt.Sprintf("%s: %s, %s, %s", seen, verb.Count(l.Pods, "pod"), verb.Count(l.Binds, "subPath bind"), verb.Count(l.Volumes, "volume"))
+		text = fmt.Sprintf("%s: %s, %s, %s", seen, verb.Count(l.Counts.Pods, "pod"), verb.Count(l.Counts.Binds, "subPath bind"), verb.Count(l.Counts.Volumes, "volume"))
 	}
-	if l.KubeletDown {
+	if l.Kubelet.Down {
 		text = strings.TrimSuffix("no kubelet runs; "+text, "; ")
 	}
 	ascii := terminal.Screen{ASCII: true}

@@ -4,12 +4,15 @@
 package node
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/schematest"
@@ -78,6 +81,24 @@ func TestSchemas(t *testing.T) {
 	schematest.Check(t, "kubediag holders", map[string]any{"oneOf": []any{
 		schematest.TypeSchema(reflect.TypeFor[holdersReport](), enumValues()), schematest.TypeSchema(reflect.TypeFor[abandonedReport](), enumValues()),
 	}}, "looked", holders)
+}
+
+// TestPartsAreFlat reads and writes documents that have all fields: no part of their types shows.
+func TestPartsAreFlat(t *testing.T) {
+	t.Parallel()
+	for name, document := range map[string]any{"scan-coverage": &scanCoverage{}} {
+		want, err := os.ReadFile(filepath.Join("testdata", "flat-"+name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(want, document); err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.MarshalIndent(document, "", "  ")
+		if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
 }
 
 // lintReports are reports of lint: of a risk, and of a file that cannot be read.

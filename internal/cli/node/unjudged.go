@@ -14,11 +14,11 @@ import (
 func (r *scanReport) whyUnjudged(f *scanFault, hadSpecs bool) string {
 	l, entry := r.Looked, fault.Known().Entry(f.Code)
 	switch {
-	case l.Interrupted:
+	case l.Gaps.Interrupted:
 		return "the scan was interrupted"
 	case f.Pod.UID != "" && entry.Scope != fault.ScopeDevice && !slices.Contains(l.directories, f.Pod.UID):
 		return "" // the kubelet has nothing of the pod here any more
-	case hadSpecs && r.specs.PodByUID(f.Pod.UID) == nil && entry.Symptom.BySpec(fault.Mount{Point: f.Mount.Point, Root: f.Mount.Root}, l.KubeletRoot):
+	case hadSpecs && r.specs.PodByUID(f.Pod.UID) == nil && entry.Symptom.BySpec(fault.Mount{Point: f.Mount.Point, Root: f.Mount.Root}, l.Kubelet.Root):
 		return "the scan that found it had the spec of its pod, and this one has not"
 	}
 	for _, u := range l.Unproven {
@@ -28,8 +28,8 @@ func (r *scanReport) whyUnjudged(f *scanFault, hadSpecs bool) string {
 		}
 	}
 	// A mount in the kubelet's own table is found without a look at other processes.
-	if len(l.NotLookedAt) > 0 && (f.Mount.Namespace != 0 || !entry.Scope.OfPod()) {
-		return "not everything was looked at: " + l.NotLookedAt[0].String()
+	if len(l.Gaps.NotLookedAt) > 0 && (f.Mount.Namespace != 0 || !entry.Scope.OfPod()) {
+		return "not everything was looked at: " + l.Gaps.NotLookedAt[0].String()
 	}
 	return ""
 }
@@ -51,7 +51,7 @@ func (f *scanFault) toFinding() fault.Finding {
 // else the numbers are those of this scan.
 func (r *scanReport) keepNumbers(earlier *scanReport) bool {
 	had := earlier.byKey()
-	if len(r.Faults) == 0 || r.Looked.KubeletRoot != earlier.Looked.KubeletRoot || r.Node != earlier.Node {
+	if len(r.Faults) == 0 || r.Looked.Kubelet.Root != earlier.Looked.Kubelet.Root || r.Node != earlier.Node {
 		return false
 	}
 	for i := range r.Faults {

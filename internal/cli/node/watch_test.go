@@ -27,7 +27,7 @@ func TestChanges(t *testing.T) {
 		"one more":          {at(all[5:6], scanCoverage{}), at(all[5:7], scanCoverage{}), "new HungMount"},
 		"one less":          {at(all[5:7], scanCoverage{}), at(all[6:7], scanCoverage{}), "gone DisconnectedFUSE"},
 		"one for another":   {at(all[5:6], scanCoverage{}), at(all[6:7], scanCoverage{}), "new HungMount, gone DisconnectedFUSE"},
-		"interrupted":       {at(all[5:7], scanCoverage{}), at(all[6:7], scanCoverage{unscanned: unscanned{Interrupted: true}}), ""},
+		"interrupted":       {at(all[5:7], scanCoverage{}), at(all[6:7], scanCoverage{Gaps: scanGaps{Interrupted: true}}), ""},
 		"a place has moved": {at(all[4:6], scanCoverage{}), at(all[4:7], scanCoverage{}), "new HungMount"},
 	} {
 		var got []string

@@ -57,10 +57,10 @@ func TypeSchema(t reflect.Type, enums map[reflect.Type][]string) map[string]any 
 	properties, required := map[string]any{}, []string{}
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous && name == "" {
-			embedded := TypeSchema(f.Type, enums)
-			maps.Copy(properties, embedded["properties"].(map[string]any))
-			required = append(required, embedded["required"].([]string)...)
+		if name == "" && (f.Anonymous || options == "inline") {
+			part := TypeSchema(f.Type, enums)
+			maps.Copy(properties, part["properties"].(map[string]any))
+			required = append(required, part["required"].([]string)...)
 			continue
 		}
 		if !f.IsExported() || name == "-" {
