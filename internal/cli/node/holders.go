@@ -150,7 +150,7 @@ func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, st
 	}
 	d.Device.MountPoint = at.mount.Point
 	r := &holdersReport{SchemaVersion: schemaVersion, deviceUse: d}
-	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
+	r.Looked.Origin, err = l.coverageFrom(start, r.Looked.Namespaces)
 	r.partial = r.Looked.mayHideHolder()
 	return r, err
 }
@@ -169,9 +169,10 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 		}
 		r.Devices = append(r.Devices, d)
 	}
-	r.Looked.namespaceCoverage = newLookedThrough(survey)
-	r.Looked.Denied, r.Looked.deniedPIDs = searches.HidingMounts(r.Looked.Denied, r.Looked.deniedPIDs...)
-	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
+	passed := newLookedThrough(survey)
+	passed.Denied, passed.deniedPIDs = searches.HidingMounts(passed.Denied, passed.deniedPIDs...)
+	r.Looked.Namespaces = passed
+	r.Looked.Origin, err = l.coverageFrom(start, passed)
 	for i := range r.Devices {
 		r.Devices[i].partial = r.Looked.mayHideHolder()
 	}
@@ -197,7 +198,8 @@ func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
-	u.Looked.Denied, u.Looked.deniedPIDs = searches.Refusing(max(u.Looked.Denied, u.Looked.Locked), u.Looked.deniedPIDs...)
+	passed := &u.Looked.Namespaces
+	passed.Denied, passed.deniedPIDs = searches.Refusing(max(passed.Denied, u.Looked.Processes.Locked), passed.deniedPIDs...)
 	if l.release != "" && u.isHeld() && u.Device.Removable {
 		u.release = l.release + " " + fault.Quote(u.Device.Name)
 	}
@@ -242,19 +244,17 @@ func (l *holderInspection) inUseReasons(ctx context.Context, c *device.Usage, de
 }
 
 // coverageFrom returns the kubelet and mount namespace of the look, its gaps, and how long it took.
-func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) (coverageOrigin, error) {
+func (l *holderInspection) coverageFrom(start time.Time, passed namespaceCoverage) (coverageOrigin, error) {
 	ns, err := l.node.Namespace()
 	if err != nil {
-		var passed mountstate.Unknown
-		passed.AddSkipped(looked.skipped...)
 		return coverageOrigin{}, err
 	}
-	var passed mountstate.Unknown
-	passed.AddSkipped(looked.skipped...)
+	var skipped mountstate.Unknown
+	skipped.AddSkipped(passed.skipped...)
 	return coverageOrigin{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
 		NameErrors: l.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.deniedPIDs, looked.Partial), passed.Gaps,
+		NotLookedAt: slices.Concat(hiddenProcessGaps(passed.Denied, passed.deniedPIDs, passed.Partial), skipped.Gaps,
 			l.runtime.coverageGaps()), Notes: l.notes,
 		blind: processesHidden(),
 	}, nil

@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/jsonparts"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
@@ -157,7 +158,7 @@ type volumeMount struct {
 func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 	l := usage.Coverage
 	u := deviceUse{Busy: usage.Busy, Holders: []useHolder{}, Hidden: append([]string{}, usage.Hidden...), Looked: holderCoverage{
-		namespaceCoverage: newLookedThrough(l.Mounts), processCoverage: processCoverage{
+		Namespaces: newLookedThrough(l.Mounts), Processes: processCoverage{
 			l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.SilentLoops, l.Unnamed,
 		},
 	}}
@@ -227,10 +228,13 @@ func newUseHolder(h device.HolderInfo) useHolder {
 // holderCoverage is the coverage of holders. If no device was named, that of the whole report has the origin of the look
 // and its pass over the mounts. The coverage of each device then has the processes that were read because of it.
 type holderCoverage struct {
-	namespaceCoverage
-	processCoverage
-	coverageOrigin
+	Namespaces namespaceCoverage `json:",inline"`
+	Processes  processCoverage   `json:",inline"`
+	Origin     coverageOrigin    `json:",inline"`
 }
+
+// MarshalJSON implements json.Marshaler: the coverage is one flat object.
+func (l holderCoverage) MarshalJSON() ([]byte, error) { return jsonparts.Marshal(l) }
 
 // coverageOrigin is whose host is meant.
 type coverageOrigin struct {
@@ -253,9 +257,9 @@ type coverageOrigin struct {
 // namespaceCoverage is the pass over all mount namespaces.
 type namespaceCoverage struct {
 	// Backend is "kernel", which sees all of them, or "procfs".
-	Backend    string `json:"backend"`
-	Namespaces int    `json:"namespaces"`
-	Mounts     int    `json:"mounts"`
+	Backend string `json:"backend"`
+	Count   int    `json:"namespaces"`
+	Mounts  int    `json:"mounts"`
 	// Denied counts processes whose mount namespace may not be read, Partial namespaces that were seen in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
@@ -269,10 +273,10 @@ func newLookedThrough(s mountns.Survey) namespaceCoverage {
 	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped, s.DeniedPIDs}
 }
 
-// processCoverage is the look beyond mounts. If the mounts explain everything, there was no such look, and Processes is
+// processCoverage is the look beyond mounts. If the mounts explain everything, there was no such look, and Looked is
 // false.
 type processCoverage struct {
-	Processes bool `json:"processes"`
+	Looked bool `json:"processes"`
 	// Tasks counts the processes that were read, and with Threads also their threads. Links counts their open files.
 	Tasks   int  `json:"tasks"`
 	Threads bool `json:"threads"`
@@ -291,6 +295,6 @@ type processCoverage struct {
 }
 
 // mayHideHolder reports whether something may hold a device and was not looked at.
-func (l holderCoverage) mayHideHolder() bool { return len(l.NotLookedAt) > 0 }
+func (l holderCoverage) mayHideHolder() bool { return len(l.Origin.NotLookedAt) > 0 }
 
 func countProcesses(n int) string { return verb.Plural(n, "process", "processes") }

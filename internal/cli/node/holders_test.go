@@ -117,15 +117,15 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 	inUse.Device.MountPoint = globalMount
 	free := useOf(t, &device.Usage{Report: report(devholder.Report{Coverage: allSeen}), Why: "no mount holds it"})
 	named := func(u deviceUse, from coverageOrigin) *holdersReport {
-		u.Looked.coverageOrigin = from
+		u.Looked.Origin = from
 		return &holdersReport{schemaVersion, u}
 	}
 	left := func(all ...deviceUse) *abandonedReport {
-		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{namespaceCoverage: newLookedThrough(survey), coverageOrigin: seenFrom}}
+		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{Namespaces: newLookedThrough(survey), Origin: seenFrom}}
 	}
 	blind := left()
-	blind.Looked.Denied, blind.Looked.Partial = 77, 2
-	blind.Looked.NotLookedAt = []mountstate.Gap{{What: "77 processes, and what only they have mounted", Why: "user 65534 may not look into them", Do: asRootRemedy}}
+	blind.Looked.Namespaces.Denied, blind.Looked.Namespaces.Partial = 77, 2
+	blind.Looked.Origin.NotLookedAt = []mountstate.Gap{{What: "77 processes, and what only they have mounted", Why: "user 65534 may not look into them", Do: asRootRemedy}}
 	dumb := coverageOrigin{
 		KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1,
 		NotLookedAt: []mountstate.Gap{{What: "what the container runtime knows", Why: "it did not answer\x1b"}}, Notes: []string{"waited\x1b"},
@@ -170,7 +170,7 @@ func TestOnlyFreeDevicesMayHaveHiddenHolders(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: verb.ErrFaults} {
 		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}
-		r.Looked.NotLookedAt = []mountstate.Gap{{What: "1 process", Why: "it refuses"}}
+		r.Looked.Origin.NotLookedAt = []mountstate.Gap{{What: "1 process", Why: "it refuses"}}
 		if err := writeReport(io.Discard, verb.Text, r); !errors.Is(err, want) {
 			t.Errorf("%s: ends with %v, want %v", state, err, want)
 		}

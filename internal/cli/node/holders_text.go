@@ -38,10 +38,10 @@ func (r *holdersReport) finalError() error {
 	if r.Device.State == stateInUse && !r.foreign {
 		return nil // a device in use as it should be is not held, even if others have it, too
 	}
-	return holdersError([]deviceUse{r.deviceUse}, r.Looked.coverageOrigin)
+	return holdersError([]deviceUse{r.deviceUse}, r.Looked.Origin)
 }
 
-func (r *abandonedReport) finalError() error { return holdersError(r.Devices, r.Looked.coverageOrigin) }
+func (r *abandonedReport) finalError() error { return holdersError(r.Devices, r.Looked.Origin) }
 
 // holdersError returns the error with which a verb ends after a look at these devices. A caller that cannot see the mounts
 // and files of other processes cannot distinguish a held device from a device in use.
@@ -120,35 +120,37 @@ func (r *abandonedReport) reportText(s terminal.Screen) string {
 
 // addTo adds the gaps of the look, the verdict, the coverage, and the notes on it.
 func (l holderCoverage) addTo(p *render.Page, verdict string) {
-	for _, e := range l.NameErrors {
+	namespaces, processes, from := l.Namespaces, l.Processes, l.Origin
+	for _, e := range from.NameErrors {
 		p.Line(0, "Names of containers and pods may be missing: %s", e)
 	}
-	addGaps(p, l.NotLookedAt)
-	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(l.Mounts, "mount"), verb.Count(l.Namespaces, "mount namespace"), l.Backend)}
-	if i := l.processCoverage; i.Processes {
+	addGaps(p, from.NotLookedAt)
+	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(namespaces.Mounts, "mount"), verb.Count(namespaces.Count, "mount namespace"), namespaces.Backend)}
+	if processes.Looked {
 		tasks := "processes"
-		if i.Threads {
+		if processes.Threads {
 			tasks = "processes and threads"
 		}
-		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), verb.Count(i.Overlays, "overlay"), verb.Count(i.Loops, "loop device"))
+		parts = append(parts, fmt.Sprintf("what %d %s have open", processes.Tasks, tasks),
+			verb.Count(processes.Overlays, "overlay"), verb.Count(processes.Loops, "loop device"))
 	}
-	text := fmt.Sprintf("Looked at %s in %s: %s.", strings.Join(parts, ", "), render.Milliseconds(l.Milliseconds),
-		locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
+	text := fmt.Sprintf("Looked at %s in %s: %s.", strings.Join(parts, ", "), render.Milliseconds(from.Milliseconds),
+		locationText(from.KubeletPID, from.KubeletRoot, from.MountNamespace))
 	var left []string // processes that could not be read
-	if l.Locked > 0 && !l.mayHideHolder() {
-		left = append(left, countProcesses(l.Locked)+" that may not be looked into")
+	if processes.Locked > 0 && !l.mayHideHolder() {
+		left = append(left, countProcesses(processes.Locked)+" that may not be looked into")
 	}
-	if l.SilentLoops > 0 {
-		left = append(left, verb.Count(l.SilentLoops, "loop device")+" over a file that does not answer")
+	if processes.SilentLoops > 0 {
+		left = append(left, verb.Count(processes.SilentLoops, "loop device")+" over a file that does not answer")
 	}
-	if l.Stuck > 0 {
-		left = append(left, countProcesses(l.Stuck)+" that did not answer")
+	if processes.Stuck > 0 {
+		left = append(left, countProcesses(processes.Stuck)+" that did not answer")
 	}
 	if len(left) > 0 {
 		text += " Not looked at: " + strings.Join(left, ", ") + "."
 	}
 	p.Line(0, "%s%s", verdict, text)
-	for _, note := range l.Notes {
+	for _, note := range from.Notes {
 		p.Line(0, "Note: %s.", note)
 	}
 }

@@ -74,7 +74,7 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	if took := time.Since(begin); took > kerneltest.Patience(60*time.Second) {
 		t.Errorf("holders took %v", took)
 	}
-	if h.Looked.Stuck == 0 || !slices.ContainsFunc(h.Looked.Notes, func(note string) bool { return strings.Contains(note, silent) }) {
+	if h.Looked.Processes.Stuck == 0 || !slices.ContainsFunc(h.Looked.Origin.Notes, func(note string) bool { return strings.Contains(note, silent) }) {
 		t.Errorf("holders has looked at %+v, and does not say what did not answer", h.Looked)
 	}
 }

@@ -153,7 +153,7 @@ func (r *deviceRelease) checkReleasable() (done bool, err error) {
 	d := r.before.Device
 	switch {
 	case d.State == stateFree && r.before.partial:
-		return true, unseenError(r.before.Looked.NotLookedAt)
+		return true, unseenError(r.before.Looked.Origin.NotLookedAt)
 	case d.State == stateFree:
 		r.target.progress = progressGone
 		return true, nil

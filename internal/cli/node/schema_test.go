@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/schematest"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/jsonparts"
 )
 
 // enumValues are the values of strings that have few.
@@ -86,7 +87,7 @@ func TestSchemas(t *testing.T) {
 // TestPartsAreFlat reads and writes documents that have all fields: no part of their types shows.
 func TestPartsAreFlat(t *testing.T) {
 	t.Parallel()
-	for name, document := range map[string]any{"scan-coverage": &scanCoverage{}} {
+	for name, document := range map[string]any{"scan-coverage": &scanCoverage{}, "holder-coverage": &holderCoverage{}} {
 		want, err := os.ReadFile(filepath.Join("testdata", "flat-"+name+".json"))
 		if err != nil {
 			t.Fatal(err)
@@ -100,6 +101,9 @@ func TestPartsAreFlat(t *testing.T) {
 		}
 	}
 }
+
+// UnmarshalJSON implements json.Unmarshaler: tests alone read reports of holders.
+func (l *holderCoverage) UnmarshalJSON(text []byte) error { return jsonparts.Unmarshal(text, l) }
 
 // lintReports are reports of lint: of a risk, and of a file that cannot be read.
 func lintReports(t *testing.T) map[string]any {
