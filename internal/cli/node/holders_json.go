@@ -97,24 +97,27 @@ type useHolder struct {
 	PIDs    []int  `json:"pids"`
 	Command string `json:"command,omitempty"`
 	// MountPoint is of the holder if it is a mount, else of the mount by which it has its file.
-	MountPoint string `json:"mountPoint"`
-	useContainer
+	MountPoint string       `json:"mountPoint"`
+	Container  useContainer `json:",inline"`
 	// Mount is there for mounts only, Path for all others: a file, or a node.
 	Mount *scanMount `json:"mount,omitempty"`
 	Path  string     `json:"path,omitempty"`
 	// KeptBy describes the holders of the mount namespace. inhabited is whether they are processes in it and no others.
 	KeptBy    string `json:"keptBy,omitempty"`
 	inhabited bool
-	useOrigin
-	useVerdict
+	Origin    useOrigin  `json:",inline"`
+	Verdict   useVerdict `json:",inline"`
 }
+
+// MarshalJSON implements json.Marshaler: a holder is one flat object.
+func (h useHolder) MarshalJSON() ([]byte, error) { return jsonparts.Marshal(h) }
 
 // useContainer is the container that a holder is in. All of it is empty if it is in none that the runtime knows.
 type useContainer struct {
-	Pod         scanPod `json:"pod"`
-	Container   string  `json:"container"`
-	ContainerID string  `json:"containerID,omitempty"`
-	Image       string  `json:"image,omitempty"`
+	Pod   scanPod `json:"pod"`
+	Name  string  `json:"container"`
+	ID    string  `json:"containerID,omitempty"`
+	Image string  `json:"image,omitempty"`
 	// Workload is the controller that made the pod.
 	Workload string `json:"workload,omitempty"`
 	// Since is when the container was made.
@@ -195,10 +198,10 @@ func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 func newUseHolder(h device.HolderInfo) useHolder {
 	u := useHolder{
 		Kind: string(h.Kind), MountNamespace: h.Mount.Namespace.Inode, PIDs: append([]int{}, h.PIDs...), Command: h.Command,
-		Path:         h.Path,
-		useContainer: useContainer{Pod: scanPod{h.In.Pod.UID, h.In.Pod.Namespace, h.In.Pod.Name}, Container: h.In.Container, Workload: h.In.Workload.String()},
-		useOrigin:    useOrigin{HostPath: h.Origin.HostPath, Volume: h.Origin.Volume, Patch: h.Origin.Patch},
-		useVerdict:   useVerdict{Detail: h.Detail, Inferred: h.Inferred, Blocks: h.Blocks, Removable: h.Removable, Why: h.Why},
+		Path:      h.Path,
+		Container: useContainer{Pod: scanPod{h.In.Pod.UID, h.In.Pod.Namespace, h.In.Pod.Name}, Name: h.In.Container, Workload: h.In.Workload.String()},
+		Origin:    useOrigin{HostPath: h.Origin.HostPath, Volume: h.Origin.Volume, Patch: h.Origin.Patch},
+		Verdict:   useVerdict{Detail: h.Detail, Inferred: h.Inferred, Blocks: h.Blocks, Removable: h.Removable, Why: h.Why},
 	}
 	if m := h.Through; m.Point != "" {
 		u.MountPoint, u.MountNamespace = m.Point, m.Namespace.Inode
@@ -213,14 +216,14 @@ func newUseHolder(h device.HolderInfo) useHolder {
 	}
 	if !h.In.Since.IsZero() {
 		since := h.In.Since.UTC()
-		u.Since = &since
+		u.Container.Since = &since
 	}
 	if h.In.Owner != nil {
-		u.ContainerID, u.Image = h.In.Owner.ContainerID, h.In.Owner.Image
+		u.Container.ID, u.Container.Image = h.In.Owner.ContainerID, h.In.Owner.Image
 	}
 	if c := h.Origin.CarrierMount; c != nil {
 		propagation := cmp.Or(c.Propagation, cri.PropagationNone)
-		u.VolumeMount = &volumeMount{h.Origin.VolumeMount, c.HostPath, c.ContainerPath, c.ReadOnly, string(propagation)}
+		u.Origin.VolumeMount = &volumeMount{h.Origin.VolumeMount, c.HostPath, c.ContainerPath, c.ReadOnly, string(propagation)}
 	}
 	return u
 }

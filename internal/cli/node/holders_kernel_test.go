@@ -192,7 +192,7 @@ func TestHoldersOfAMountInMemory(t *testing.T) {
 				users = append(users, h)
 			}
 		}
-		if len(r.Holders) != 3 || len(users) != 1 || users[0].Path != file.Name() || !users[0].Blocks || users[0].MountPoint != point ||
+		if len(r.Holders) != 3 || len(users) != 1 || users[0].Path != file.Name() || !users[0].Verdict.Blocks || users[0].MountPoint != point ||
 			!slices.Contains(users[0].PIDs, os.Getpid()) || !slices.ContainsFunc(r.Holders, func(h useHolder) bool { return slices.Contains(h.PIDs, copied.PID) }) {
 			t.Errorf("%s: holders %+v", spec, r.Holders)
 		}
@@ -217,7 +217,7 @@ func TestHoldersOfWhatTheKubeletHadMounted(t *testing.T) {
 	if d := r.Device; !errors.Is(err, verb.ErrFaults) || d.State != stateHeld || d.Kind != "anonymous" || !d.Removable || len(r.Holders) != 1 {
 		t.Fatalf("ends with %v: %+v", err, r)
 	}
-	if h := r.Holders[0]; h.HostPath != point || !slices.Equal(h.PIDs, []int{copied.PID}) || !h.Removable {
+	if h := r.Holders[0]; h.Origin.HostPath != point || !slices.Equal(h.PIDs, []int{copied.PID}) || !h.Verdict.Removable {
 		t.Errorf("holder %+v", h)
 	}
 	var all abandonedReport
@@ -239,8 +239,8 @@ func TestHoldersOfACopy(t *testing.T) {
 	h := r.Holders[0]
 	want := useHolder{
 		Kind: "mount", MountNamespace: ns.Inode, PIDs: []int{copied.PID}, Command: "exporter\x1b[2J", MountPoint: p.point,
-		Mount: h.Mount, KeptBy: fmt.Sprintf("process %d", copied.PID), useOrigin: useOrigin{HostPath: p.point, Volume: "pv-1"},
-		useVerdict: useVerdict{Removable: true, Why: h.Why},
+		Mount: h.Mount, KeptBy: fmt.Sprintf("process %d", copied.PID), Origin: useOrigin{HostPath: p.point, Volume: "pv-1"},
+		Verdict: useVerdict{Removable: true, Why: h.Verdict.Why},
 	}
 	if diff := cmp.Diff(want, h, cmp.AllowUnexported(useHolder{})); diff != "" {
 		t.Errorf("holder (-want +got):\n%s", diff)
@@ -283,7 +283,7 @@ func TestHoldersOfWhatIsMountedNowhere(t *testing.T) {
 		t.Fatalf("ends with %v, %+v, want one holder", err, r)
 	}
 	h := r.Holders[0]
-	if h.Kind != "open file" || !slices.Equal(h.PIDs, []int{copier.PID}) || h.Path == "" || h.MountPoint != "" || h.Removable || r.Device.Removable {
+	if h.Kind != "open file" || !slices.Equal(h.PIDs, []int{copier.PID}) || h.Path == "" || h.MountPoint != "" || h.Verdict.Removable || r.Device.Removable {
 		t.Errorf("holder %+v", h)
 	}
 	if !r.Looked.Processes.Looked || r.Looked.Processes.Tasks == 0 {
@@ -315,7 +315,7 @@ func TestHoldersOfAPartition(t *testing.T) {
 	must(t, systest.UnmountPath(point, false))
 	for _, spec := range []string{part, disk.Name} {
 		r, err := p.runHolders(t, spec)
-		if err != nil || r.Device.State != stateInUse || len(r.Holders) != 1 || r.Holders[0].HostPath != "" || r.Device.Removable {
+		if err != nil || r.Device.State != stateInUse || len(r.Holders) != 1 || r.Holders[0].Origin.HostPath != "" || r.Device.Removable {
 			t.Errorf("%s mounted by somebody else: %v, %+v", spec, err, r)
 		}
 	}

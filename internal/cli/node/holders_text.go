@@ -71,7 +71,7 @@ func (r *holdersReport) reportTextAbove(s terminal.Screen, below int) string {
 		users := slices.DeleteFunc(slices.Clone(r.Holders), func(h useHolder) bool { return h.Kind == string(devholder.Mount) })
 		blocking := 0
 		for _, h := range users {
-			if h.Blocks {
+			if h.Verdict.Blocks {
 				blocking++
 			}
 		}
@@ -223,7 +223,7 @@ func (u deviceUse) verdictText() string {
 		return "is left over from a raw block volume of a pod that is gone."
 	case len(u.Holders) == 0:
 		return "is held, and what holds it cannot be seen."
-	case !slices.ContainsFunc(u.Holders, func(h useHolder) bool { return !h.Inferred }):
+	case !slices.ContainsFunc(u.Holders, func(h useHolder) bool { return !h.Verdict.Inferred }):
 		return "is held, and what holds it is not proven."
 	case u.Device.Removable && u.partial:
 		return "is held. The mounts named here can be unmounted, and others that were not seen may hold it as well."
@@ -250,8 +250,8 @@ func (u deviceUse) addHolders(p *render.Page, below int) {
 	}
 	// Each change once that keeps it from happening again. A screen has room for one.
 	var patched []useHolder
-	for _, alike := range verb.Group(u.Holders, func(h useHolder) string { return h.Patch }) {
-		if alike[0].Patch != "" {
+	for _, alike := range verb.Group(u.Holders, func(h useHolder) string { return h.Origin.Patch }) {
+		if alike[0].Origin.Patch != "" {
 			patched = append(patched, alike[0])
 		}
 	}
@@ -261,9 +261,9 @@ func (u deviceUse) addHolders(p *render.Page, below int) {
 	}
 	for _, h := range patched {
 		advice.Blank()
-		advice.Line(2, "So that it does not come back, patch %s:", cmp.Or(h.Workload, "what made pod "+h.Pod.String()))
+		advice.Line(2, "So that it does not come back, patch %s:", cmp.Or(h.Container.Workload, "what made pod "+h.Container.Pod.String()))
 		advice.Blank()
-		for line := range strings.Lines(h.Patch) {
+		for line := range strings.Lines(h.Origin.Patch) {
 			advice.Paste(4, strings.TrimSuffix(line, "\n"))
 		}
 	}
@@ -302,19 +302,18 @@ func (h useHolder) addTo(p *render.Page) {
 		where = h.MountPoint
 	}
 	p.Line(2, "%s %s", h.Kind, where)
-	container := h.Container
-	if h.Since != nil {
-		container += ", made " + h.Since.UTC().Format(time.RFC3339)
+	in, container, pod := h.Container, h.Container.Name, ""
+	if in.Since != nil {
+		container += ", made " + in.Since.UTC().Format(time.RFC3339)
 	}
-	if h.ContainerID == "" {
+	if in.ID == "" {
 		container = ""
 	}
-	pod := ""
-	if h.Pod != (scanPod{}) {
-		pod = h.Pod.String()
+	if in.Pod != (scanPod{}) {
+		pod = in.Pod.String()
 	}
-	if h.Workload != "" {
-		pod += ", of " + h.Workload
+	if in.Workload != "" {
+		pod += ", of " + in.Workload
 	}
 	namespace, through, busy := "", "", ""
 	switch {
@@ -329,13 +328,13 @@ func (h useHolder) addTo(p *render.Page) {
 	if h.Mount == nil && h.MountPoint != "" { // a process has its file by this mount
 		through = fmt.Sprintf("%s in mount namespace %d", h.MountPoint, h.MountNamespace)
 	}
-	if h.Blocks {
+	if h.Verdict.Blocks {
 		busy = "the kernel refuses to unmount the mount because of it"
 	}
 	for _, line := range [][2]string{
-		{"namespace", namespace}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
-		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"by mount", through}, {"detail", h.Detail},
-		{"busy", busy}, {"why", h.Why},
+		{"namespace", namespace}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", in.Image},
+		{"carried in", h.Origin.VolumeMount.String()}, {"on host", h.Origin.HostPath}, {"by mount", through}, {"detail", h.Verdict.Detail},
+		{"busy", busy}, {"why", h.Verdict.Why},
 	} {
 		p.Row(4, line[0], line[1])
 	}

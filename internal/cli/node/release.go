@@ -160,7 +160,7 @@ func (r *deviceRelease) checkReleasable() (done bool, err error) {
 	case d.State == stateInUse:
 		reasons := slices.Clone(d.InUseBy)
 		for _, h := range r.before.Holders {
-			if h.Blocks && len(reasons) < maxUseReasons {
+			if h.Verdict.Blocks && len(reasons) < maxUseReasons {
 				reasons = append(reasons, strings.TrimSpace(fmt.Sprintf("%s %q of process %s", h.Kind, h.Path, h.processText())))
 			}
 		}
@@ -196,7 +196,7 @@ func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err err
 	}
 	after, err := newHolderLook(r.node).inspectDevice(ctx, namedDevice{device: r.device.device}, time.Now())
 	name := fmt.Sprintf("%s (%s)", r.device.device.Node(), r.device.device.Number)
-	isCopy := func(h useHolder) bool { return h.HostPath != "" } // of a mount of the kubelet's
+	isCopy := func(h useHolder) bool { return h.Origin.HostPath != "" } // of a mount of the kubelet's
 	switch {
 	case r.device.device.Kind == blockdev.Anonymous && // its number may be another's
 		(device.IsGone(err) || err == nil && !slices.ContainsFunc(after.Holders, isCopy)):

@@ -87,7 +87,7 @@ func TestSchemas(t *testing.T) {
 // TestPartsAreFlat reads and writes documents that have all fields: no part of their types shows.
 func TestPartsAreFlat(t *testing.T) {
 	t.Parallel()
-	for name, document := range map[string]any{"scan-coverage": &scanCoverage{}, "holder-coverage": &holderCoverage{}} {
+	for name, document := range map[string]any{"scan-coverage": &scanCoverage{}, "holder-coverage": &holderCoverage{}, "holder": &useHolder{}} {
 		want, err := os.ReadFile(filepath.Join("testdata", "flat-"+name+".json"))
 		if err != nil {
 			t.Fatal(err)
@@ -104,6 +104,9 @@ func TestPartsAreFlat(t *testing.T) {
 
 // UnmarshalJSON implements json.Unmarshaler: tests alone read reports of holders.
 func (l *holderCoverage) UnmarshalJSON(text []byte) error { return jsonparts.Unmarshal(text, l) }
+
+// UnmarshalJSON implements json.Unmarshaler: tests alone read reports of holders.
+func (h *useHolder) UnmarshalJSON(text []byte) error { return jsonparts.Unmarshal(text, h) }
 
 // lintReports are reports of lint: of a risk, and of a file that cannot be read.
 func lintReports(t *testing.T) map[string]any {

@@ -28,7 +28,7 @@ func heldBy(t *testing.T, n int) *holdersReport {
 	one := u.Holders[0]
 	u.Holders = nil
 	for i := range n {
-		one.Workload, one.Patch = fmt.Sprint("DaemonSet exporter-", i), fmt.Sprintf("metadata: {name: exporter-%d}\n%s", i, exporterHolder().Origin.Patch)
+		one.Container.Workload, one.Origin.Patch = fmt.Sprint("DaemonSet exporter-", i), fmt.Sprintf("metadata: {name: exporter-%d}\n%s", i, exporterHolder().Origin.Patch)
 		u.Holders = append(u.Holders, one)
 	}
 	return &holdersReport{schemaVersion, u}
