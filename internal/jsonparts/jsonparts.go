@@ -13,17 +13,17 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"sync"
 )
 
 // Marshal returns a struct in JSON as encoding/json writes it if its parts are embedded.
 func Marshal(whole any) ([]byte, error) {
 	from := reflect.ValueOf(whole)
-	flat := newFlat(from.Type())
-	flat.fill(from)
+	flat := flatTypeOf(from.Type())
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // the caller of MarshalJSON does, if it is to be done
-	err := e.Encode(flat.value.Interface())
+	err := e.Encode(flat.copyOf(from).Interface())
 	return text.Bytes(), err
 }
 
@@ -35,35 +35,46 @@ func Unmarshal(text []byte, whole any) error {
 // Decode is Unmarshal with a decoder, which may refuse unknown fields.
 func Decode(d *json.Decoder, whole any) error {
 	to := reflect.ValueOf(whole).Elem()
-	flat := newFlat(to.Type())
-	flat.fill(to) // fields that are not in the JSON stay as they are
-	err := d.Decode(flat.value.Addr().Interface())
-	for i, f := range flat.fields {
-		to.FieldByIndex(f.Index).Set(flat.value.Field(i))
+	flat := flatTypeOf(to.Type())
+	read := flat.copyOf(to) // fields that are not in the JSON stay as they are
+	err := d.Decode(read.Addr().Interface())
+	for i, index := range flat.indexes {
+		to.FieldByIndex(index).Set(read.Field(i))
 	}
 	return err
 }
 
-// flatStruct is a struct with the fields of a whole and its parts.
-type flatStruct struct {
-	value  reflect.Value
-	fields []reflect.StructField // of the whole
+// flatType is the type of a struct without parts that has the fields of a whole.
+type flatType struct {
+	kind    reflect.Type
+	indexes [][]int // of the fields in the whole
 }
 
-func newFlat(whole reflect.Type) flatStruct {
-	fields := fieldsOf(whole)
-	own := make([]reflect.StructField, len(fields))
-	for i, f := range fields {
-		own[i] = reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag}
+// flatTypes has the flat types by that of the whole. Making one takes ten times as long as using it.
+var flatTypes sync.Map
+
+func flatTypeOf(whole reflect.Type) flatType {
+	if known, ok := flatTypes.Load(whole); ok {
+		return known.(flatType)
 	}
-	return flatStruct{reflect.New(reflect.StructOf(own)).Elem(), fields}
+	var flat flatType
+	var fields []reflect.StructField
+	for _, f := range fieldsOf(whole) {
+		fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
+		flat.indexes = append(flat.indexes, f.Index)
+	}
+	flat.kind = reflect.StructOf(fields)
+	flatTypes.Store(whole, flat)
+	return flat
 }
 
-// fill sets the fields to those of a whole.
-func (s flatStruct) fill(whole reflect.Value) {
-	for i, f := range s.fields {
-		s.value.Field(i).Set(whole.FieldByIndex(f.Index))
+// copyOf returns a value that has the fields of a whole.
+func (t flatType) copyOf(whole reflect.Value) reflect.Value {
+	flat := reflect.New(t.kind).Elem()
+	for i, index := range t.indexes {
+		flat.Field(i).Set(whole.FieldByIndex(index))
 	}
+	return flat
 }
 
 // fieldsOf lists the exported fields of a struct and its parts in their order, each with its index from the whole.
