@@ -81,7 +81,7 @@ var reaches = []reach{
 	family("orphan", "orphan"), family("external"),
 	{
 		from: "./internal/pipeline/...", never: client,
-		within: []string{"./internal/pipeline/...", "./api/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact", "./internal/repair", "./internal/share"},
+		within: []string{"./internal/pipeline/...", "./api/...", "./internal/graph", "./internal/jsonparts", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact", "./internal/repair", "./internal/share"},
 		why:    "the API's types are plain data; the pipeline is tested without a node, a network or a cluster, and runs without an API server",
 	},
 	{

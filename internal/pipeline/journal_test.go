@@ -123,7 +123,8 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		`"values":{"k":"v"},"message":"said"},"boot":"b","action":1,"already":true,"calls":[{"name":"umount2","arguments":"/m","result":"ok"}],` +
 		`"outcome":"Succeeded","planned":true,"noFault":true,"results":[{"key":"k","value":"v","inFile":true,` +
 		`"file":{"key":"k","operation":"o","path":"p","size":1,"sha256":"00"},"shown":"s","hidden":true}],` +
-		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"gone":[{"code":"StaleSubPath"}],"reason":"Failed","message":"m","stack":"s"}`
+		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"gone":[{"code":"StaleSubPath"}],"held":["a \u003e b"],"heldActions":2,` +
+		`"reason":"Failed","message":"m","stack":"s"}`
 	r, err := decode([]byte(checksum([]byte(want))+want), 1)
 	must(t, err)
 	got, err := encode(r)

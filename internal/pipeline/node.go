@@ -85,7 +85,7 @@ func (n *nodeRun) finish(ctx context.Context) error {
 // remember adds a node to the report that ended in an earlier process, and its results to those of the run.
 func (n *nodeRun) remember() error {
 	n.run.report.Operations = append(n.run.report.Operations, n.result())
-	for _, s := range n.state.done.Results {
+	for _, s := range n.state.done.Operation.Results {
 		whole := s.Value
 		if s.InFile {
 			var err error
@@ -117,19 +117,20 @@ func (n *nodeRun) result() operationRun {
 		}
 		return o
 	}
-	o.Phase, o.CompletionTime, o.Reason, o.Message, o.NoFault = d.Outcome, microTime(d.Time), d.Reason, d.Message, d.NoFault
+	end := d.Operation
+	o.Phase, o.CompletionTime, o.Reason, o.Message, o.NoFault = end.Outcome, microTime(d.Time), d.Reason, d.Message, end.NoFault
 	if o.Phase == v1.OperationNotApplicable {
 		o.Reason = v1.ReasonNotApplicable
 	}
 	// A recoverer gives the reason for each fault that it leaves alone.
-	if o.Phase == v1.OperationSucceeded && n.state.plan != nil && len(n.state.actions) == 0 && len(d.Gone) == 0 && d.Message != "" {
+	if o.Phase == v1.OperationSucceeded && n.state.plan != nil && len(n.state.actions) == 0 && len(end.Gone) == 0 && d.Message != "" {
 		o.Reason = v1.ReasonNothingRepaired
 	}
-	o.Findings, o.Gone = d.Findings, d.Gone
+	o.Findings, o.Gone = end.Findings, end.Gone
 	if o.Plan != nil {
-		o.Plan.Held, o.Plan.HeldActions = d.Held, d.HeldActions
+		o.Plan.Held, o.Plan.HeldActions = end.Held, end.HeldActions
 	}
-	for _, r := range d.Results {
+	for _, r := range end.Results {
 		if r.File != nil {
 			a := v1.Artifact(*r.File)
 			a.Path = path.Join(n.run.runner.files.base, a.Path)
@@ -222,11 +223,11 @@ func (n *nodeRun) success(ctx context.Context, result processor.Result) (record,
 	}
 	done := n.end(operationRecord{Outcome: v1.OperationSucceeded, Findings: findings, Gone: result.Gone, NoFault: result.NoFault}, message)
 	if result.NotApplicable != "" {
-		done.Outcome, done.Message = v1.OperationNotApplicable, sanitize(result.NotApplicable)
+		done.Operation.Outcome, done.Message = v1.OperationNotApplicable, sanitize(result.NotApplicable)
 		return done, nil
 	}
 	var err error
-	done.Results, err = n.keep(ctx, result)
+	done.Operation.Results, err = n.keep(ctx, result)
 	return done, err
 }
 
@@ -261,7 +262,7 @@ func sanitizeFindings(findings []fault.Finding) []fault.Finding {
 
 // end is the record of an operation that has ended.
 func (n *nodeRun) end(o operationRecord, message string) record {
-	return record{Kind: kindDone, Node: n.id, Time: now(), operationRecord: o, Message: sanitize(message)}
+	return record{Kind: kindDone, Node: n.id, Time: now(), Operation: o, Message: sanitize(message)}
 }
 
 func (n *nodeRun) failure(reason, message string) record {
@@ -277,7 +278,7 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	if len(findings) == 0 && n.state.plan != nil {
 		findings = n.state.plan.Findings()
 	}
-	r.Findings, _ = fitFindings(sanitizeFindings(findings), maxFindingsBytes)
+	r.Operation.Findings, _ = fitFindings(sanitizeFindings(findings), maxFindingsBytes)
 	if p, ok := errors.AsType[*repair.PanicError](err); ok {
 		r.Stack = printable.Clip(string(p.Stack), maxStackBytes)
 	}
@@ -293,7 +294,7 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 		r.Message = sanitize(err.Error() + "; no time is left to try again")
 		return r
 	}
-	r.Kind, r.Outcome, r.Findings = kindRetry, "", nil
+	r.Kind, r.Operation.Outcome, r.Operation.Findings = kindRetry, "", nil
 	return r
 }
 

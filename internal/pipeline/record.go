@@ -12,6 +12,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/jsonparts"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -41,8 +42,9 @@ type record struct {
 	Plan  *repair.Plan `json:"plan,omitempty"`
 	// Boot is the name of the boot under which a plan was made. Its mounts and devices are gone with it.
 	Boot string `json:"boot,omitempty"`
-	actionRecord
-	operationRecord
+
+	Action    actionRecord    `json:",inline"`
+	Operation operationRecord `json:",inline"`
 
 	// Reason belongs to an attempt, an action or an operation that failed, or to one that is not applicable. Any
 	// operation may have a Message.
@@ -53,10 +55,16 @@ type record struct {
 	wait time.Duration // before the attempt that a retry describes
 }
 
+// MarshalJSON implements json.Marshaler: a record is one flat object.
+func (r record) MarshalJSON() ([]byte, error) { return jsonparts.Marshal(r) }
+
+// UnmarshalJSON implements json.Unmarshaler. It does not refuse unknown fields, as decode does.
+func (r *record) UnmarshalJSON(text []byte) error { return jsonparts.Unmarshal(text, r) }
+
 // actionRecord is about an action of a plan.
 type actionRecord struct {
-	// Action is its index.
-	Action int `json:"action,omitempty"`
+	// Index is its place in the plan.
+	Index int `json:"action,omitempty"`
 	// Already is set if it found nothing left to do.
 	Already bool `json:"already,omitempty"`
 	// Calls are the changing calls that were made.
@@ -114,7 +122,7 @@ func decode(line []byte, seq int) (record, error) {
 	var r record
 	d := json.NewDecoder(bytes.NewReader(line[checksumBytes:]))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
+	if err := jsonparts.Decode(d, &r); err != nil {
 		return r, fmt.Errorf("decoding record: %w", err)
 	}
 	if r.Seq != seq {

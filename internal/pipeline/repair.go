@@ -120,7 +120,7 @@ func (n *nodeRun) confirmPlan(ctx context.Context) error {
 
 // Announce implements repair.Journal: the journal of the run keeps how far a repair is. Its errors are fatal.
 func (n *nodeRun) Announce(_ context.Context, action int) error {
-	r := record{Kind: kindApply, Node: n.id, actionRecord: actionRecord{Action: action}}
+	r := record{Kind: kindApply, Node: n.id, Action: actionRecord{Index: action}}
 	if err := n.run.journal.announce(r); err != nil {
 		return err
 	}
@@ -131,13 +131,13 @@ func (n *nodeRun) Announce(_ context.Context, action int) error {
 // Note implements repair.Journal.
 func (n *nodeRun) Note(ctx context.Context, e repair.End) error {
 	r := record{
-		Kind: kindApplied, Node: n.id, actionRecord: actionRecord{Action: e.Action, Already: e.Applied.Already}, Message: sanitize(e.Applied.Message),
+		Kind: kindApplied, Node: n.id, Action: actionRecord{Index: e.Action, Already: e.Applied.Already}, Message: sanitize(e.Applied.Message),
 	}
 	for _, c := range e.Calls {
-		r.Calls = append(r.Calls, v1.ActionCall{Name: sanitize(c.Name), Arguments: sanitize(c.Arguments), Result: sanitize(c.Result)})
+		r.Action.Calls = append(r.Action.Calls, v1.ActionCall{Name: sanitize(c.Name), Arguments: sanitize(c.Arguments), Result: sanitize(c.Result)})
 	}
 	if e.Err != nil {
-		r.Already, r.Reason, r.Message = false, reasonOf(ctx, e.Err), sanitize(e.Err.Error())
+		r.Action.Already, r.Reason, r.Message = false, reasonOf(ctx, e.Err), sanitize(e.Err.Error())
 		if _, waiting := errors.AsType[*processor.WaitingError](e.Err); waiting {
 			r.Reason = reasonWaiting
 		}

@@ -57,11 +57,11 @@ func (x *run) paths(ctx context.Context) (report, error) {
 			if err := n.finish(ctx); err != nil {
 				return report{}, err
 			}
-			if failed = n.state.done.Outcome != v1.OperationSucceeded; failed {
+			if failed = n.state.done.Operation.Outcome != v1.OperationSucceeded; failed {
 				failedNodes[n.id] = true
 				r.DeadlineExceeded = n.state.done.Reason == reasonDeadlineExceeded
 			}
-			r.Planned = !failed && n.state.done.Planned
+			r.Planned = !failed && n.state.done.Operation.Planned
 		}
 		if r.Succeeded = !failed && !r.Planned; failed {
 			r.Failed = append(r.Failed, next)

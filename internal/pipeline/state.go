@@ -47,7 +47,7 @@ func (s *state) apply(r record) bool {
 		}
 		s.begun, s.changed = map[int]bool{}, map[int]bool{}
 	case kindApply, kindApplied:
-		if s.plan == nil || r.Action < 0 || r.Action >= len(s.actions) {
+		if s.plan == nil || r.Action.Index < 0 || r.Action.Index >= len(s.actions) {
 			return false
 		}
 		s.applyAction(r)
@@ -66,21 +66,22 @@ func (s *state) apply(r record) bool {
 // applyAction takes in the beginning or the end of an action.
 func (s *state) applyAction(r record) {
 	s.confirmed = true
+	at := r.Action.Index
 	if r.Kind == kindApply {
-		s.changed[r.Action] = s.changed[r.Action] || s.begun[r.Action]
-		s.begun[r.Action] = true
+		s.changed[at] = s.changed[at] || s.begun[at]
+		s.begun[at] = true
 		return
 	}
-	a := &s.actions[r.Action]
+	a := &s.actions[at]
 	a.Phase, a.Message = v1.ActionDone, r.Message
-	a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
-	s.begun[r.Action] = false
+	a.Calls = append(a.Calls, r.Action.Calls[:min(len(r.Action.Calls), calls.MaxCalls-len(a.Calls))]...)
+	s.begun[at] = false
 	if r.Reason != "" {
 		a.Phase = v1.ActionFailed
-		s.changed[r.Action] = s.changed[r.Action] || !changedNothing(r.Reason)
+		s.changed[at] = s.changed[at] || !changedNothing(r.Reason)
 		return
 	}
-	a.Already = r.Already && !s.changed[r.Action] // an earlier try may have done it
+	a.Already = r.Action.Already && !s.changed[at] // an earlier try may have done it
 }
 
 // outlived reports whether an action is left to do about a mount or a device of an earlier boot. The numbers in it are those of others
