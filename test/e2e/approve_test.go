@@ -187,15 +187,10 @@ func (a *approvals) refused(t *testing.T, d *v1.Diagnosis) {
 	if want := "it approves another plan: that of Diagnosis kubediag/" + d.Name + " has hash " + d.Status.Plan.Hash; given.Status.Message != want {
 		t.Errorf("the approval says %q, want %q", given.Status.Message, want)
 	}
-	out, status := a.kubediag(t, "approve", d.Name, "-n", d.Namespace, "--plan-hash="+given.Spec.PlanHash, "--as=anna")
-	if status != 3 || !strings.Contains(out, "waits with plan "+d.Status.Plan.Hash) {
-		t.Errorf("another plan ends with status %d: %s", status, out)
-	}
-	out, status = a.kubediag(t, "approve", d.Name, "-n", d.Namespace, "--plan-hash="+d.Status.Plan.Hash, "--as=olga")
-	t.Logf("an operator approves:\n%s", out)
-	if status != 3 || !strings.Contains(out, `User "olga" cannot create resource "recoveryapprovals"`) {
-		t.Errorf("status %d", status)
-	}
+	args := []string{"approve", d.Name, "-n", d.Namespace}
+	a.says(t, "another plan", 3, "waits with plan "+d.Status.Plan.Hash, append(args, "--plan-hash="+given.Spec.PlanHash, "--as=anna")...)
+	a.says(t, "an operator approves", 3, `User "olga" cannot create resource "recoveryapprovals"`,
+		append(args, "--plan-hash="+d.Status.Plan.Hash, "--as=olga")...)
 	var all v1.RecoveryApprovalList
 	must(t, a.List(t.Context(), &all))
 	if len(all.Items) != 1 {
@@ -223,23 +218,9 @@ func (a *approvals) advised(t *testing.T, d *v1.Diagnosis) []string {
 // approve does as the Event says, pastes the command that this prints, and follows the repair with the command that that one prints.
 func (a *approvals) approve(t *testing.T, d *v1.Diagnosis) {
 	t.Helper()
-	out, status := a.kubediag(t, append(a.advised(t, d), "--as=anna")...)
-	t.Logf("a plan to approve:\n%s", out)
-	line := regexp.MustCompile(`(?m)^  kubectl kubediag (approve .* --plan-hash=[0-9a-f]{64} --as=anna)$`).FindStringSubmatch(out)
-	if status != 1 || line == nil {
-		t.Fatalf("status %d, and no command to paste", status)
-	}
-	out, status = a.kubediag(t, strings.Fields(line[1])...)
-	t.Logf("the approval:\n%s", out)
-	line = regexp.MustCompile(`(?m)^  kubectl kubediag (get .* -w --as=anna)  # follows the repair$`).FindStringSubmatch(out)
-	if status != 0 || line == nil {
-		t.Fatalf("status %d, and no command to paste", status)
-	}
-	out, status = a.kubediag(t, strings.Fields(line[1])...)
-	t.Logf("the repair:\n%s", out)
-	if status != 0 || !strings.Contains(out, "✓ Healed in ") {
-		t.Errorf("status %d", status)
-	}
+	out := a.says(t, "a plan to approve", 1, "", append(a.advised(t, d), "--as=anna")...)
+	out = a.says(t, "the approval", 0, "", toPaste(t, out, `(approve .* --plan-hash=[0-9a-f]{64} --as=anna)`)...)
+	a.says(t, "the repair", 0, "✓ Healed in ", toPaste(t, out, `(get .* -w --as=anna)  # follows the repair`)...)
 }
 
 // awaitOutcome waits until a Diagnosis has an outcome.

@@ -41,11 +41,7 @@ func TestPlugin(t *testing.T) {
 	e.link(t)
 	pod := e.deploy(t)
 
-	out, status := e.kubediag(t, "run", "pod/"+pod.Name, "-n", "default")
-	t.Logf("a healthy pod:\n%s", out)
-	if status != 0 || !regexp.MustCompile(`\n✓ No mount fault`).MatchString(out) {
-		t.Errorf("status %d", status)
-	}
+	e.says(t, "a healthy pod", 0, "\n✓ No mount fault", "run", "pod/"+pod.Name, "-n", "default")
 
 	e.Kubectl(t, noImage, "apply", "-f", "-")
 	e.Wait(t, "the pod without an image to wait for it", func(ctx context.Context) bool {
@@ -54,11 +50,7 @@ func TestPlugin(t *testing.T) {
 		return err == nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
 			strings.HasPrefix(p.Status.ContainerStatuses[0].State.Waiting.Reason, "ErrImage")
 	})
-	out, status = e.kubediag(t, "run", "pod/no-image", "-n", "default")
-	t.Logf("a pod without an image:\n%s", out)
-	if status != 0 || !strings.Contains(out, "It is not a mount: the kubelet says ErrImage") {
-		t.Errorf("status %d", status)
-	}
+	e.says(t, "a pod without an image", 0, "It is not a mount: the kubelet says ErrImage", "run", "pod/no-image", "-n", "default")
 
 	watch := e.watchFaults(t)
 	e.Wait(t, "the first list of faults", func(context.Context) bool { return watch.Text() != "" })
@@ -66,21 +58,17 @@ func TestPlugin(t *testing.T) {
 	e.Wait(t, "the fault to be shown", func(context.Context) bool {
 		return strings.Contains(watch.Text(), "✗ StaleSubPath default/"+pod.Name)
 	})
-	out, status = e.kubediag(t, "faults", "-A")
-	t.Logf("faults:\n%s", out)
-	if status != 1 || !strings.Contains(out, "kubectl kubediag run pod/"+pod.Name+" -n default") {
-		t.Errorf("status %d", status)
-	}
+	e.says(t, "faults", 1, "kubectl kubediag run pod/"+pod.Name+" -n default", "faults", "-A")
 	e.bundles(t)
 	e.healsAsPrinted(t, pod)
 	e.Wait(t, "the fault to be gone", func(context.Context) bool {
 		return strings.Contains(watch.Text(), "✓ StaleSubPath default/"+pod.Name)
 	})
 	e.Wait(t, "the agent to have judged all of its node", func(context.Context) bool {
-		out, status = e.kubediag(t, "faults", "-A")
+		out, status := e.kubediag(t, "faults", "-A")
 		return status == 0 && strings.Contains(out, "✓ No fault is known")
 	})
-	out, status = e.kubediag(t, "doctor")
+	out, status := e.kubediag(t, "doctor")
 	t.Logf("doctor, status %d:\n%s", status, out)
 	if strings.Contains(out, "FAIL") || !strings.Contains(out, "kubernetes#68211") {
 		t.Errorf("status %d", status)
@@ -91,10 +79,7 @@ func TestPlugin(t *testing.T) {
 func (e *env) bundles(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ticket.tar.gz")
-	out, status := e.kubediag(t, "bundle", "--node", e.NodeName(), "-o", file)
-	if status != 0 || !strings.Contains(out, "kubediag scan --from "+file) {
-		t.Errorf("bundle ends with status %d: %s", status, out)
-	}
+	e.says(t, "bundle", 0, "kubediag scan --from "+file, "bundle", "--node", e.NodeName(), "-o", file)
 	found, err := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), "scan", "--brief", "--from", file).CombinedOutput()
 	if !strings.Contains(string(found), "1 fault: StaleSubPath") {
 		t.Errorf("scan --from: %v: %s", err, found)
@@ -104,17 +89,8 @@ func (e *env) bundles(t *testing.T) {
 // healsAsPrinted asks for the plan, and pastes the command that it ends with.
 func (e *env) healsAsPrinted(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	out, status := e.kubediag(t, "run", "pod/"+pod.Name, "-n", "default")
-	t.Logf("a plan:\n%s", out)
-	line := regexp.MustCompile(`(?m)^  kubectl kubediag (run pod/.* --plan-hash=[0-9a-f]{64})$`).FindStringSubmatch(out)
-	if status != 1 || line == nil {
-		t.Fatalf("status %d, and no command to paste", status)
-	}
-	out, status = e.kubediag(t, strings.Fields(line[1])...)
-	t.Logf("the repair:\n%s", out)
-	if status != 0 || !strings.Contains(out, "✓ Healed in ") {
-		t.Fatalf("status %d", status)
-	}
+	out := e.says(t, "a plan", 1, "", "run", "pod/"+pod.Name, "-n", "default")
+	e.says(t, "the repair", 0, "✓ Healed in ", toPaste(t, out, `(run pod/.* --plan-hash=[0-9a-f]{64})`)...)
 	after := e.podOf(t.Context(), "core2")
 	if after == nil || after.UID != pod.UID || !running(after) {
 		t.Fatalf("the pod is not running again: %+v", after)
@@ -147,6 +123,27 @@ func (e *env) kubediag(t *testing.T, args ...string) (string, int) {
 		t.Fatal(err)
 	}
 	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// says runs kubectl kubediag, which is to end with a status and to say this, and returns its output.
+func (e *env) says(t *testing.T, title string, want int, text string, args ...string) string {
+	t.Helper()
+	out, status := e.kubediag(t, args...)
+	t.Logf("%s:\n%s", title, out)
+	if status != want || !strings.Contains(out, text) {
+		t.Errorf("%s: status %d, want %d and %q", title, status, want, text)
+	}
+	return out
+}
+
+// toPaste returns the arguments of the command that an output has on a line of its own. The pattern has them in a group.
+func toPaste(t *testing.T, out, pattern string) []string {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^  kubectl kubediag ` + pattern + `$`).FindStringSubmatch(out)
+	if line == nil {
+		t.Fatalf("no command to paste is as %s", pattern)
+	}
+	return strings.Fields(line[1])
 }
 
 // watchFaults follows the faults until the test ends.
