@@ -141,8 +141,7 @@ func (e *env) flood(t *testing.T) int {
 func (e *env) lookAmid(t *testing.T, pod *corev1.Pod, mounts int, name string) {
 	t.Helper()
 	e.Kubectl(t, "", "apply", "-f", "../../config/operations/volume-health.yaml")
-	must(t, e.Create(t.Context(), diagnosisOf("default", name, "volume-health-op-set", e.NodeName(), pod)))
-	d := e.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
+	d := e.runDiagnosis(t, diagnosisOf("default", name, "volume-health-op-set", e.NodeName(), pod))
 	survey := d.Status.OperationResults["collector.kubernetes.volume_health.survey"]
 	t.Logf("looked at: %s", survey)
 	seen := regexp.MustCompile(`(\d+) mounts in \d+ mount namespaces`).FindStringSubmatch(survey)
@@ -298,6 +297,13 @@ func diagnosisOf(namespace, name, set, node string, pod *corev1.Pod) *v1.Diagnos
 		d.Spec.PodReference = &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name}
 	}
 	return d
+}
+
+// runDiagnosis creates a Diagnosis in the namespace default, and returns it as it has ended.
+func (e *env) runDiagnosis(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
+	t.Helper()
+	must(t, e.Create(t.Context(), d))
+	return e.AwaitDiagnosis(t, d.Name, (*v1.Diagnosis).Ended)
 }
 
 // awaitEnd reads a Diagnosis until it has ended.

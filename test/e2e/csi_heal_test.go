@@ -30,37 +30,30 @@ import (
 // volumeHealth is the file with the Operations and the OperationSet that the Diagnoses run.
 const volumeHealth = "../../config/operations/volume-health.yaml"
 
-// healVolume asks for a pod's volumes. The pod may be evicted.
-const healVolume = `
-apiVersion: diagnosis.kubediag.org/v1
-kind: Diagnosis
-metadata: {name: %s, namespace: default}
-spec:
-  operationSet: volume-health-op-set
-  nodeName: %s
-  podReference: {namespace: default, name: %s}
-  parameters: {param.recover.kubernetes.pod_evict.allowed: "true"}
-`
-
 // diagnose runs a Diagnosis of a pod to its end.
 func (v *cephVolume) diagnose(t *testing.T, name string, p *corev1.Pod) *v1.Diagnosis {
 	t.Helper()
 	return v.diagnosed(t, name, p, (*v1.Diagnosis).Ended)
 }
 
-// diagnosed makes a Diagnosis of a pod and gives it as it is when it is as wanted.
+// volumesOf is a Diagnosis of the volumes of a pod.
+func (v *cephVolume) volumesOf(name string, p *corev1.Pod) *v1.Diagnosis {
+	return diagnosisOf("default", name, "volume-health-op-set", v.NodeName(), p)
+}
+
+// diagnosed makes a Diagnosis of a pod, which may be evicted, and gives it as it is when it is as wanted.
 func (v *cephVolume) diagnosed(t *testing.T, name string, p *corev1.Pod, wanted func(*v1.Diagnosis) bool) *v1.Diagnosis {
 	t.Helper()
-	v.Kubectl(t, fmt.Sprintf(healVolume, name, v.NodeName(), p.Name), "apply", "-f", "-")
+	d := v.volumesOf(name, p)
+	d.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
+	must(t, v.Create(t.Context(), d))
 	return v.AwaitDiagnosis(t, name, wanted)
 }
 
 // checkUnasked makes a Diagnosis whose agent may evict its pod, and which does not ask for that.
 func (v *cephVolume) checkUnasked(t *testing.T, p *corev1.Pod) {
 	t.Helper()
-	unasked, _, _ := strings.Cut(healVolume, "  parameters:")
-	v.Kubectl(t, fmt.Sprintf(unasked, "unasked", v.NodeName(), p.Name), "apply", "-f", "-")
-	d := v.AwaitDiagnosis(t, "unasked", (*v1.Diagnosis).Ended)
+	d := v.runDiagnosis(t, v.volumesOf("unasked", p))
 	checkContains(t, messages(d, "pod-evict-recover"), `set its parameter param.recover.kubernetes.pod_evict.allowed to "true"`)
 	v.checkStays(t, p)
 }
@@ -347,10 +340,7 @@ func (v *cephVolume) healSubPath(t *testing.T) {
 	pod := v.podOf(t.Context(), "core2")
 	v.breakSubPath(t, pod, "second content")
 	v.Kubectl(t, "", "apply", "-f", samples)
-	v.Kubectl(t, fmt.Sprintf(diagnosis, v.NodeName(), pod.Name), "apply", "-f", "-")
-	if d := v.finished(t); d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
-		t.Errorf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
-	}
+	checkEnd(t, v.walkThrough(t, pod), v1.DiagnosisSucceeded, v1.OutcomeHealed)
 }
 
 // budget keeps every reader.

@@ -149,7 +149,7 @@ func (g *goingPods) checkHealthy(t *testing.T) {
 	t.Helper()
 	g.awaitCleanScan(t)
 	for _, p := range everyPods {
-		g.Kubectl(t, fmt.Sprintf(goingDiagnosis, p.name, p.name), "apply", "-f", "-")
+		must(t, g.Create(t.Context(), automatic(p.name, p.name)))
 	}
 	for _, p := range everyPods {
 		g.checkFindsNothing(t, p.name)
@@ -175,8 +175,7 @@ func (g *goingPods) checkFindsNothing(t *testing.T, pod string) {
 	for n := 2; len(d.Status.Faults) > 0 && !slices.ContainsFunc(d.Status.Faults, func(f v1.Fault) bool { return !isSlow(f) }); n++ {
 		name := fmt.Sprintf("%s-%d", pod, n)
 		t.Logf("the daemon of the volume does not answer: %s", d.Status.Summary)
-		g.Kubectl(t, fmt.Sprintf(goingDiagnosis, name, pod), "apply", "-f", "-")
-		d = g.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
+		d = g.runDiagnosis(t, automatic(name, pod))
 	}
 	if d.Status.Outcome != v1.OutcomeNoFault || len(d.Status.Faults) > 0 || strings.Contains(d.Status.Summary, "not known") {
 		t.Errorf("pod %s: outcome %q, faults %+v: %s", pod, d.Status.Outcome, d.Status.Faults, d.Status.Summary)

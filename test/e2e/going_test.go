@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -157,19 +158,16 @@ func (g *goingPods) checkStuck(t *testing.T, w keptPods, p corev1.Pod) {
 	}
 }
 
-// goingDiagnosis names no OperationSet.
-const goingDiagnosis = `
-apiVersion: diagnosis.kubediag.org/v1
-kind: Diagnosis
-metadata: {name: %s, namespace: default}
-spec: {podReference: {namespace: default, name: %s}}
-`
+// automatic is a Diagnosis of a pod that names no OperationSet.
+func automatic(name, pod string) *v1.Diagnosis {
+	return diagnosisOf("default", name, "", "", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod}})
+}
 
 // healByDiagnoses has a Diagnosis unmount the mount of the first pod of each way. The second one stays as it is.
 func (g *goingPods) healByDiagnoses(t *testing.T) {
 	t.Helper()
 	for _, w := range g.ways {
-		g.Kubectl(t, fmt.Sprintf(goingDiagnosis, w.name, w.pods[0].Name), "apply", "-f", "-")
+		must(t, g.Create(t.Context(), automatic(w.name, w.pods[0].Name)))
 	}
 	for _, w := range g.ways {
 		want := []unmounted{g.unmountOf(w, w.pods[0])}
@@ -202,8 +200,7 @@ func (g *goingPods) awaitHealing(t *testing.T, w keptPods) *v1.Diagnosis {
 	for n := 2; n <= 3 && d.Status.Phase != v1.DiagnosisSucceeded && strings.Contains(d.Status.Summary, "did not answer"); n++ {
 		name := fmt.Sprintf("%s-%d", w.name, n)
 		t.Logf("a file system does not answer: %s", d.Status.Summary)
-		g.Kubectl(t, fmt.Sprintf(goingDiagnosis, name, w.pods[0].Name), "apply", "-f", "-")
-		d = g.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
+		d = g.runDiagnosis(t, automatic(name, w.pods[0].Name))
 	}
 	return d
 }

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +36,7 @@ func (e *env) healthyPodIsLeftAlone(t *testing.T) {
 	before := e.mounts(t)
 
 	e.Kubectl(t, "", "apply", "-f", samples)
-	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
-	d := e.finished(t)
+	d := e.walkThrough(t, pod)
 
 	checkEnd(t, d, v1.DiagnosisFailed, v1.OutcomeNoFault)
 	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)

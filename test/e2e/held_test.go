@@ -19,7 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -128,12 +127,9 @@ const (
 // diagnose runs the OperationSet of the samples to its end.
 func (h *heldDisk) diagnose(t *testing.T, name string, parameters map[string]string) *v1.Diagnosis {
 	t.Helper()
-	d := &v1.Diagnosis{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec:       v1.DiagnosisSpec{OperationSet: "held-device-op-set", NodeName: h.NodeName(), Parameters: parameters},
-	}
-	must(t, h.Create(t.Context(), d))
-	return h.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
+	d := diagnosisOf("default", name, "held-device-op-set", h.NodeName(), nil)
+	d.Spec.Parameters = parameters
+	return h.runDiagnosis(t, d)
 }
 
 // checkHeld shows that nothing but the exporter's copy of the mount for the node holds the disk, and that kubediag

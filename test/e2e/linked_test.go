@@ -124,7 +124,7 @@ func (l *linked) hasFailed() bool {
 // heal has a Diagnosis replace the bind.
 func (l *linked) heal(t *testing.T, name string) {
 	t.Helper()
-	l.Kubectl(t, fmt.Sprintf(goingDiagnosis, name, l.pod.Name), "apply", "-f", "-")
+	must(t, l.Create(t.Context(), automatic(name, l.pod.Name)))
 	d := l.AwaitDiagnosis(t, name, func(d *v1.Diagnosis) bool {
 		must(t, l.Nudge(t.Context(), l.pod)) // in its back-off the kubelet does not look at a pod by itself
 		return d.Ended()

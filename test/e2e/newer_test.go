@@ -151,8 +151,7 @@ func (n *newerPods) checkHealthy(t *testing.T, when string) {
 // diagnosePod runs a Diagnosis of a pod that names no OperationSet.
 func (n *newerPods) diagnosePod(t *testing.T, name, pod string) *v1.Diagnosis {
 	t.Helper()
-	n.Kubectl(t, fmt.Sprintf(goingDiagnosis, name, pod), "apply", "-f", "-")
-	d := n.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
+	d := n.runDiagnosis(t, automatic(name, pod))
 	t.Logf("%s", d.Status.Summary)
 	return d
 }

@@ -45,17 +45,6 @@ const (
 	orphanedPod = "../../config/operations/orphaned-pod.yaml"
 )
 
-// healOrphans asks for the node.
-const healOrphans = `
-apiVersion: diagnosis.kubediag.org/v1
-kind: Diagnosis
-metadata: {name: %s, namespace: default}
-spec:
-  operationSet: orphaned-pod-op-set
-  nodeName: %s
-  parameters: {param.recover.kubernetes.orphaned_pods.limit: %q}
-`
-
 // The pods that are stranded, by what is left of their volume. The record of those below kept was not written out.
 const (
 	empty1 = iota
@@ -320,8 +309,9 @@ func (o *orphans) awaitCounted(t *testing.T) {
 // diagnose runs a Diagnosis that removes what is left of so many pods at most.
 func (o *orphans) diagnose(t *testing.T, name, limit string) *v1.Diagnosis {
 	t.Helper()
-	o.Kubectl(t, fmt.Sprintf(healOrphans, name, o.NodeName(), limit), "apply", "-f", "-")
-	d := o.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
+	d := diagnosisOf("default", name, "orphaned-pod-op-set", o.NodeName(), nil)
+	d.Spec.Parameters = map[string]string{"param.recover.kubernetes.orphaned_pods.limit": limit}
+	d = o.runDiagnosis(t, d)
 	t.Logf("results %q", d.Status.OperationResults["recover.kubernetes.orphaned_pods.results"])
 	return d
 }

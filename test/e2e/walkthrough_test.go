@@ -65,17 +65,6 @@ spec:
         name: logrotateconf
 `
 
-// diagnosis is that of the walkthrough, with the node and the pod filled in.
-const diagnosis = `
-apiVersion: diagnosis.kubediag.org/v1
-kind: Diagnosis
-metadata: {name: subpath-remount-diagnosis, namespace: default}
-spec:
-  operationSet: subpath-remount-op-set
-  nodeName: %s
-  podReference: {namespace: default, name: %s}
-`
-
 // samples is the file with the Operations and the OperationSet of the walkthrough.
 const samples = "../../config/operations/subpath-remount.yaml"
 
@@ -88,8 +77,7 @@ func TestWalkthroughHealsAPod(t *testing.T) {
 	before, stale := e.mounts(t), e.mountedAt(t, point)
 
 	e.Kubectl(t, "", "apply", "-f", samples)
-	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
-	d := e.finished(t)
+	d := e.walkThrough(t, pod)
 
 	checkSeedStatus(t, d, e.NodeName())
 	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
@@ -117,8 +105,7 @@ func (e *env) healsAgain(t *testing.T, pod *corev1.Pod, content string) {
 	t.Helper()
 	e.breakSubPath(t, pod, content)
 	e.Kubectl(t, "", "delete", "diag", "-n", "default", "subpath-remount-diagnosis")
-	e.Kubectl(t, fmt.Sprintf(diagnosis, e.NodeName(), pod.Name), "apply", "-f", "-")
-	d := e.finished(t)
+	d := e.walkThrough(t, pod)
 	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
 		t.Fatalf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
 	}
@@ -175,10 +162,10 @@ func running(p *corev1.Pod) bool {
 	return len(p.Status.ContainerStatuses) > 0
 }
 
-// finished waits for the end of the Diagnosis.
-func (e *env) finished(t *testing.T) *v1.Diagnosis {
+// walkThrough runs the Diagnosis of the walkthrough to its end.
+func (e *env) walkThrough(t *testing.T, pod *corev1.Pod) *v1.Diagnosis {
 	t.Helper()
-	return e.AwaitDiagnosis(t, "subpath-remount-diagnosis", (*v1.Diagnosis).Ended)
+	return e.runDiagnosis(t, diagnosisOf("default", "subpath-remount-diagnosis", "subpath-remount-op-set", e.NodeName(), pod))
 }
 
 // checkSeedStatus compares a status with the one that the walkthrough shows.
