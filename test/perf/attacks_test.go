@@ -59,7 +59,7 @@ func BenchmarkAttacks(b *testing.B) {
 	n.agent.Await(b, "the sentinel to watch all binds", func(m map[string]float64) bool {
 		return m["kubediag_sentinel_binds"] == updatedPods+quietPods+1+townBinds && m["kubediag_sentinel_unwatched_binds"] == 0
 	})
-	n.restarts = []func() int{probe(b, n.agent), probe(b, n.town.manager)}
+	n.restarts = []func() int{probe(b, n.agent, probeEvery), probe(b, n.town.manager, probeEvery)}
 	peace := n.measure(b, *attackTime/12)
 	untouched := []*table{{pid: os.Getpid(), points: slices.Concat(n.hang(b), pointsOf(quiet))}}
 	for _, pid := range n.attack(b, scratch) {
@@ -252,14 +252,17 @@ func (n *attackedNode) attack(b *testing.B, scratch string) (forging []int) {
 	return forging
 }
 
+// maxFailures is how many failures in a row have the kubelet restart a container, see failureThreshold of a probe.
+const maxFailures = 3
+
 // probe asks a program for its health as the kubelet does, until the function that it gives is called: that gives how often the kubelet would
 // have started it again.
-func probe(b *testing.B, program *fakenode.Agent) (restarts func() int) {
-	ctx, cancel := context.WithCancel(b.Context())
+func probe(tb testing.TB, program *fakenode.Agent, every time.Duration) (restarts func() int) {
+	ctx, cancel := context.WithCancel(tb.Context())
 	result := make(chan int, 1)
 	go func() {
 		restarts, failures := 0, 0
-		for tick := time.NewTicker(probeEvery); ; {
+		for tick := time.NewTicker(every); ; {
 			select {
 			case <-ctx.Done():
 				result <- restarts
@@ -276,9 +279,11 @@ func probe(b *testing.B, program *fakenode.Agent) (restarts func() int) {
 	}()
 	return func() int {
 		cancel()
-		restarts := <-result
-		if program.Health() != nil {
-			restarts++
+		restarts, failures := <-result, 0
+		for program.Health() != nil {
+			if failures++; failures == maxFailures {
+				return restarts + 1
+			}
 		}
 		return restarts
 	}

@@ -6,7 +6,6 @@
 package perf
 
 import (
-	"context"
 	"os/exec"
 	"slices"
 	"testing"
@@ -44,7 +43,7 @@ func TestHungVolumesKeepNoOtherPodBroken(t *testing.T) {
 		})
 	}
 	agent.Await(t, "the hung mounts to be told of", func(m map[string]float64) bool { return m[hung] >= hungShares })
-	healthy := stayHealthy(t, agent)
+	restarts := probe(t, agent, 100*time.Millisecond)
 	dead := shares[0]
 	dead.Kill(t)
 	agent.Await(t, "the dead mounts to be told of", func(m map[string]float64) bool { return m[disconnected] == 2 && m[hung] >= hungShares })
@@ -64,42 +63,8 @@ func TestHungVolumesKeepNoOtherPodBroken(t *testing.T) {
 			t.Errorf("%s reads %q, %v", at, got, err)
 		}
 	}
-	if err := healthy(); err != nil {
-		t.Errorf("while mounts hung: %v", err)
+	if n := restarts(); n > 0 {
+		t.Errorf("while mounts hung, the kubelet would have started the agent again %d times", n)
 	}
 	agent.Await(t, "the hung mounts alone to be left", func(m map[string]float64) bool { return m[disconnected] == 0 && m[hung] >= hungShares })
-}
-
-// maxFailures is how many failures in a row have the kubelet restart a container, see failureThreshold of a probe.
-const maxFailures = 3
-
-// stayHealthy asks the agent for its health again and again. end returns an error if the kubelet would have restarted
-// the agent, and otherwise waits for one more answer that it is well.
-func stayHealthy(t *testing.T, a *fakenode.Agent) (end func() error) {
-	ctx, stop := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for failures := 0; ; {
-			asked := ctx.Err()
-			err := a.Health()
-			failures++
-			if err == nil {
-				failures = 0
-			}
-			if failures == maxFailures || failures == 0 && asked != nil {
-				result <- err
-				return
-			}
-			select {
-			case <-ctx.Done():
-			case <-tick.C:
-			}
-		}
-	}()
-	return func() error {
-		stop()
-		return <-result
-	}
 }
