@@ -134,23 +134,23 @@ func TestEndings(t *testing.T) {
 		message string
 	}{
 		"not this fault": {
-			func(w *world, _ *v1.Diagnosis) { w.replace(returning("subpathRemountDiagnoser", healthy)) },
+			func(w *world, _ *v1.Diagnosis) { w.replace(returns(healthy, nil).as("subpathRemountDiagnoser")) },
 			v1.OutcomeNoFault, v1.ReasonNotApplicable,
 			"operation subpath-remount-diagnoser (node 3) is not applicable: no mount of the pod is stale",
 		},
 		"an operation fails": {
 			func(w *world, _ *v1.Diagnosis) {
-				w.replace(failing("mountInfoCollector", processor.Stalled(errBroken)))
+				w.replace(fails(processor.Stalled(errBroken)).as("mountInfoCollector"))
 			},
 			v1.OutcomeError, v1.ReasonOperationFailed, "operation mount-info-collector (node 2) failed after 1 attempt: broken",
 		},
 		"an operation fails again and again": {
-			func(w *world, _ *v1.Diagnosis) { w.replace(failing("mountInfoCollector", errBroken)) },
+			func(w *world, _ *v1.Diagnosis) { w.replace(fails(errBroken).as("mountInfoCollector")) },
 			v1.OutcomeError, v1.ReasonOperationFailed, "operation mount-info-collector (node 2) failed after 3 attempts: broken",
 		},
 		"not everything is judged": {
 			func(w *world, _ *v1.Diagnosis) {
-				w.replace(returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale", Unjudged: []string{"volume v: host is down"}}))
+				w.replace(returns(processor.Result{NotApplicable: "not stale", Unjudged: []string{"volume v: host is down"}}, nil).as("subpathRemountDiagnoser"))
 			},
 			v1.OutcomeError, v1.ReasonNotJudged,
 			"operation subpath-remount-diagnoser (node 3) found no fault, but not everything could be judged: volume v: host is down",
@@ -239,7 +239,7 @@ func TestEndings(t *testing.T) {
 			func(w *world, d *v1.Diagnosis) {
 				seconds := int32(20)
 				d.Spec.ActiveDeadlineSeconds = &seconds
-				w.replace(waits("mountInfoCollector", func() {}))
+				w.replace(waits(func() {}).as("mountInfoCollector"))
 			},
 			v1.OutcomeError, v1.ReasonDeadlineExceeded,
 			"the deadline of the Diagnosis has passed (spec.activeDeadlineSeconds: 20); operation mount-info-collector (node 2) failed after 1 attempt: context deadline exceeded",
@@ -351,10 +351,10 @@ func TestTheSetChangesBeforeTheRepair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.replace(Step{Processor: &fakeProcessor{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
+			w.replace((&fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 				change(w)
 				return processor.Result{}, nil
-			}}})
+			}}).as("mountInfoCollector"))
 			s := w.run(t, diagnosis()).Status
 			c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete)
 			if s.Phase != v1.DiagnosisFailed || c.Reason != v1.ReasonOperationSetChanged || len(w.kernel.effects) != 0 {
@@ -409,7 +409,7 @@ func TestAgentStopsAndGoesOn(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	quick := w.steps[1]
-	w.replace(waits("mountInfoCollector", func() { cancel(ErrDeleted) }))
+	w.replace(waits(func() { cancel(ErrDeleted) }).as("mountInfoCollector"))
 	if _, err := w.start(t).Run(ctx, diagnosis()); !errors.Is(err, ErrDeleted) || len(w.saved) != 1 || len(w.kernel.effects) != 0 {
 		t.Fatalf("error %v, want the cause; %d writes, %d effects", err, len(w.saved), len(w.kernel.effects))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// fakeProcessor is a processor made of a function. It counts its calls.
+// fakeProcessor is a processor made of a function. It counts its calls, and keeps the values that it was given last.
 type fakeProcessor struct {
 	name string
 	run  func(ctx context.Context, r processor.Request) (processor.Result, error)
@@ -28,6 +29,7 @@ type fakeProcessor struct {
 	mu    sync.Mutex
 	calls int
 	at    []time.Time
+	seen  map[string]string
 }
 
 func (l *fakeProcessor) Name() string { return l.name }
@@ -36,27 +38,36 @@ func (l *fakeProcessor) Run(ctx context.Context, r processor.Request) (processor
 	l.mu.Lock()
 	l.calls++
 	l.at = append(l.at, time.Now())
+	l.seen = maps.Clone(r.Values)
 	l.mu.Unlock()
 	return l.run(ctx, r)
 }
 
-// gives is a fakeProcessor that succeeds with one value.
+// as is the step of a world that has this name.
+func (l *fakeProcessor) as(name string) Step {
+	l.name = name
+	return Step{Processor: l}
+}
+
+// returns is a fakeProcessor that answers alike each time.
+func returns(result processor.Result, err error) *fakeProcessor {
+	return &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) { return result, err }}
+}
+
 func gives(key, value string) *fakeProcessor {
-	return &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{Values: map[string]string{key: value}}, nil
-	}}
+	return returns(processor.Result{Values: map[string]string{key: value}}, nil)
 }
 
-// fails is a fakeProcessor that fails with an error each time.
-func fails(err error) *fakeProcessor {
-	return &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{}, err
-	}}
-}
+func fails(err error) *fakeProcessor { return returns(processor.Result{}, err) }
 
-func declines(why string) *fakeProcessor {
-	return &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{NotApplicable: why}, nil
+func declines(why string) *fakeProcessor { return returns(processor.Result{NotApplicable: why}, nil) }
+
+// waits is a fakeProcessor that calls fn and then goes on until its context ends.
+func waits(fn func()) *fakeProcessor {
+	return &fakeProcessor{run: func(ctx context.Context, _ processor.Request) (processor.Result, error) {
+		fn()
+		<-ctx.Done()
+		return processor.Result{}, ctx.Err()
 	}}
 }
 

@@ -25,9 +25,7 @@ func TestNoResultIsAParameter(t *testing.T) {
 		{processor.KeyDiagnosisNamespace, "other"},
 	} {
 		after := gives("b", "2")
-		answer := &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
-			return processor.Result{Values: map[string]string{"a": "1", forged[0]: forged[1]}}, nil
-		}}
+		answer := returns(processor.Result{Values: map[string]string{"a": "1", forged[0]: forged[1]}}, nil)
 		report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, answer, after))
 		o := report.Operations[0]
 		if o.Phase != v1.OperationFailed || o.Reason != reasonStalled || !strings.Contains(o.Message, `"`+forged[0]+`"`) ||
@@ -48,12 +46,7 @@ func TestEchoes(t *testing.T) {
 		maps.Copy(values, map[string]string{"a": "changed", "b": "2", processor.KeyContainer: r.Pod.Container})
 		return processor.Result{Values: values}, nil
 	}}
-	var seen map[string]string
-	last := &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-		seen = r.Values
-		return processor.Result{}, nil
-	}}
-	dir := t.TempDir()
+	dir, last := t.TempDir(), returns(processor.Result{}, nil)
 	j := newJob(t, nil, gives("a", "1"), echo, last)
 	j.Request.Values = map[string]string{"param.x": "1", "mine": "kept", processor.KeyPodName: "forged"}
 	j.Request.Pod.Container = ""
@@ -63,7 +56,7 @@ func TestEchoes(t *testing.T) {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	want["param.x"], want[processor.KeyPodName] = "1", "forged" // Data overrules it
-	if diff := cmp.Diff(want, seen); diff != "" {
+	if diff := cmp.Diff(want, last.seen); diff != "" {
 		t.Errorf("what the last operation saw (-want +got):\n%s", diff)
 	}
 	if diff := sameEnd(report, mustRun(t, newRunner(t, dir), j)); diff != "" {

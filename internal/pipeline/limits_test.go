@@ -21,8 +21,8 @@ func TestResultsLeaveRoomForALargeObject(t *testing.T) {
 	w := newWorld(t)
 	long := strings.Repeat("x", 200<<10)
 	w.put(chain("pod-detail-collector", "mount-info-collector"))
-	w.replace(returning("podDetailCollector", processor.Result{Values: map[string]string{"first": long}}))
-	w.replace(returning("mountInfoCollector", processor.Result{Values: map[string]string{"second": long}}))
+	w.replace(returns(processor.Result{Values: map[string]string{"first": long}}, nil).as("podDetailCollector"))
+	w.replace(returns(processor.Result{Values: map[string]string{"second": long}}, nil).as("mountInfoCollector"))
 	d := diagnosis()
 	d.Labels = map[string]string{} // of which the API server takes as many as fit
 	for i := range 6000 {

@@ -214,20 +214,20 @@ func TestSummary(t *testing.T) {
 		steps []Step
 		want  string
 	}{
-		"no fault":           {[]Step{returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
-		"all was looked for": {[]Step{returning("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), returning("unmounter", processor.Result{})}, "It is not a mount."},
-		"no search":          {[]Step{returning("subpathRemountDiagnoser", processor.Result{}), returning("unmounter", processor.Result{})}, "OperationSet set has succeeded"},
-		"failed": {[]Step{failing("subpathRemountDiagnoser", refused)},
+		"no fault":           {[]Step{returns(processor.Result{NotApplicable: "not stale"}, nil).as("subpathRemountDiagnoser")}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
+		"all was looked for": {[]Step{returns(processor.Result{NoFault: true, Message: "It is\nnot a mount."}, nil).as("subpathRemountDiagnoser"), returns(processor.Result{}, nil).as("unmounter")}, "It is not a mount."},
+		"no search":          {[]Step{returns(processor.Result{}, nil).as("subpathRemountDiagnoser"), returns(processor.Result{}, nil).as("unmounter")}, "OperationSet set has succeeded"},
+		"failed": {[]Step{fails(refused).as("subpathRemountDiagnoser")},
 			"operation subpath-remount-diagnoser (node 3) failed after 1 attempt: broken"},
-		"left alone": {[]Step{returning("unmounter", processor.Result{Message: "ask a person"})},
+		"left alone": {[]Step{returns(processor.Result{Message: "ask a person"}, nil).as("unmounter")},
 			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
 		"gone": {[]Step{{Family: &unmounter{kernel: newKernel(7, 8), already: true}}},
 			"Gone without a repair: StaleSubPath (container c, volume v, pod default/p) and 1 more"},
 		"gone between": {[]Step{{Family: &unmounter{kernel: newKernel()}}},
 			"The fault that was found has gone without a repair: operation subpath-remount-recover (node 4) is not applicable: nothing is mounted"},
-		"gone between two operations that succeed": {[]Step{returning("unmounter", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
+		"gone between two operations that succeed": {[]Step{returns(processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}}, nil).as("unmounter")},
 			"The fault that was found has gone without a repair: whole"},
-		"half": {[]Step{returning("unmounter", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
+		"half": {[]Step{returns(processor.Result{Findings: []fault.Finding{stale(8, true)}}, nil).as("unmounter")},
 			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
 	} {
 		t.Run(name, func(t *testing.T) {

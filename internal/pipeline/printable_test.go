@@ -44,7 +44,7 @@ func TestTheStatusIsPrintable(t *testing.T) {
 	w := newWorld(t)
 	f := stale(7, false)
 	f.Mount.Root, f.Mount.Point, f.Mount.FSType, f.Holder, f.Container, f.Volume, f.Evidence = evil, evil, evil, evil, evil, evil, []string{"mountinfo: " + evil}
-	w.replace(returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": evil}, Findings: []fault.Finding{f}}))
+	w.replace(returns(processor.Result{Values: map[string]string{"collector.system.mountinfo": evil}, Findings: []fault.Finding{f}}, nil).as("mountInfoCollector"))
 	w.replace(Step{Family: hostile{&unmounter{kernel: w.kernel, failVerify: always(errors.New(evil))}}})
 	d := w.run(t, diagnosis())
 	if len(d.Status.Faults) < 2 || len(d.Status.Operations) != 4 || len(d.Status.Operations[3].Actions) != 2 {

@@ -6,7 +6,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -147,15 +146,8 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 // TestFilesAreForLaterOperations and not for the status.
 func TestFilesAreForLaterOperations(t *testing.T) {
 	t.Parallel()
-	var seen map[string]string
-	first := &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{Files: map[string]string{"table": "1 2 3"}, Values: map[string]string{"short": "x"}}, nil
-	}}
-	second := &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-		seen = maps.Clone(r.Values)
-		return processor.Result{}, nil
-	}}
-	dir := t.TempDir()
+	first := returns(processor.Result{Files: map[string]string{"table": "1 2 3"}, Values: map[string]string{"short": "x"}}, nil)
+	dir, second := t.TempDir(), returns(processor.Result{}, nil)
 	for range 2 {
 		r := mustRun(t, newRunner(t, dir), newJob(t, nil, first, second))
 		if diff := cmp.Diff(map[string]string{"short": "x"}, r.Results); diff != "" {
@@ -169,8 +161,8 @@ func TestFilesAreForLaterOperations(t *testing.T) {
 			t.Errorf("artifact %q, %v", text, err)
 		}
 	}
-	if seen["table"] != "1 2 3" || seen["short"] != "x" {
-		t.Errorf("the second operation was given %v", seen)
+	if second.seen["table"] != "1 2 3" || second.seen["short"] != "x" {
+		t.Errorf("the second operation was given %v", second.seen)
 	}
 }
 

@@ -31,14 +31,9 @@ func jsonSize(t *testing.T, values map[string]string) int {
 func TestLongResultsGoToAFile(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("0123456789 <&>\"\\\t\x01\n", 10<<20/18)
-	var seen string
-	dir := t.TempDir()
-	j := newJob(t, nil, gives("collector.system.mountinfo", long), &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-		seen = r.Values["collector.system.mountinfo"]
-		return processor.Result{}, nil
-	}})
-	report := mustRun(t, newRunner(t, dir), j)
-	if seen != long {
+	dir, last := t.TempDir(), returns(processor.Result{}, nil)
+	report := mustRun(t, newRunner(t, dir), newJob(t, nil, gives("collector.system.mountinfo", long), last))
+	if last.seen["collector.system.mountinfo"] != long {
 		t.Error("the next operation did not see the whole value")
 	}
 	shown := report.Results["collector.system.mountinfo"]
@@ -68,21 +63,14 @@ func TestAllResultsTogetherAreBounded(t *testing.T) {
 	for i := range maxKeys {
 		many[strings.Repeat("k", 200)+fmt.Sprint(i)] = strings.Repeat("\x01", 200)
 	}
-	steps = append(steps, &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{Values: many}, nil
-	}})
-	var seen map[string]string
-	steps = append(steps, &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-		seen = r.Values
-		return processor.Result{}, nil
-	}})
-	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, steps...))
+	last := returns(processor.Result{}, nil)
+	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, append(steps, returns(processor.Result{Values: many}, nil), last)...))
 	if size := jsonSize(t, report.Results); size > v1.MaxResultsBytes+6*len(report.Results)+2 {
 		t.Errorf("the status holds %d bytes", size)
 	}
-	delete(seen, "param.x")
-	if len(seen) != 8+maxKeys || seen["key-7"] != strings.Repeat("x", v1.MaxValueBytes*3/4) {
-		t.Errorf("the last operation saw %d results", len(seen))
+	delete(last.seen, "param.x")
+	if len(last.seen) != 8+maxKeys || last.seen["key-7"] != strings.Repeat("x", v1.MaxValueBytes*3/4) {
+		t.Errorf("the last operation saw %d results", len(last.seen))
 	}
 	if len(report.Operations[0].Artifacts) != 0 || len(report.Operations[7].Artifacts) != 1 {
 		t.Errorf("artifacts %+v", report.Operations)
@@ -108,10 +96,7 @@ func TestTheNumberOfFilesIsBounded(t *testing.T) {
 	for i := range maxKeys {
 		values[fmt.Sprint("k", i)] = "\xff" // is not UTF-8, so it goes to a file
 	}
-	many := &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{Values: values}, nil
-	}}
-	dir := t.TempDir()
+	dir, many := t.TempDir(), returns(processor.Result{Values: values}, nil)
 	report := mustRun(t, newRunner(t, dir), newJob(t, nil, many, many, many, many))
 	o := report.Operations[3]
 	if o.Phase != v1.OperationFailed || !strings.Contains(o.Message, "1001 files") || len(tree(t, dir)) != 1+maxFiles {
@@ -159,14 +144,9 @@ func TestExcerpts(t *testing.T) {
 
 func TestCredentialsDoNotReachTheStatus(t *testing.T) {
 	t.Parallel()
-	var seen string
 	secret := "--password=hunter2"
-	j := newJob(t, nil, gives("k", secret), gives("long", strings.Repeat("x", v1.MaxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)),
-		&fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-			seen = r.Values["k"]
-			return processor.Result{NotApplicable: "not with " + secret}, nil
-		}})
-	dir := t.TempDir()
+	dir, last := t.TempDir(), declines("not with "+secret)
+	j := newJob(t, nil, gives("k", secret), gives("long", strings.Repeat("x", v1.MaxValueBytes-1000)+" "+secret+strings.Repeat(" ", 1000)), last)
 	for range 2 { // the second time from the journal
 		report := mustRun(t, newRunner(t, dir), j)
 		for key, value := range report.Results {
@@ -178,8 +158,8 @@ func TestCredentialsDoNotReachTheStatus(t *testing.T) {
 			t.Errorf("message %q", m)
 		}
 	}
-	if seen != secret {
-		t.Errorf("the next operation saw %q", seen)
+	if last.seen["k"] != secret {
+		t.Errorf("the next operation saw %q", last.seen["k"])
 	}
 }
 
@@ -307,12 +287,9 @@ func FuzzCost(f *testing.F) {
 // TestEmptyResultIsNotShown: later operations have it, and the status does not, which old API servers would refuse.
 func TestEmptyResultIsNotShown(t *testing.T) {
 	t.Parallel()
-	seen, there := "unset", false
-	j := newJob(t, nil, gives("empty", ""), &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-		seen, there = r.Values["empty"]
-		return processor.Result{Values: map[string]string{"full": "x"}}, nil
-	}})
-	report := mustRun(t, newRunner(t, t.TempDir()), j)
+	last := gives("full", "x")
+	report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, gives("empty", ""), last))
+	seen, there := last.seen["empty"]
 	if _, shown := report.Results["empty"]; shown || seen != "" || !there || report.Results["full"] != "x" {
 		t.Errorf("results %q, the next operation has seen %q, %t", report.Results, seen, there)
 	}

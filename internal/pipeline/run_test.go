@@ -22,13 +22,10 @@ import (
 
 func TestResultsArePassedOn(t *testing.T) {
 	t.Parallel()
-	var seen map[string]string
-	j := newJob(t, nil, gives("a", "1"), gives("b", "2"), &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
-		seen = r.Values
-		return processor.Result{Values: map[string]string{"c": "3"}}, nil
-	}})
+	last := gives("c", "3")
+	j := newJob(t, nil, gives("a", "1"), gives("b", "2"), last)
 	report := mustRun(t, newRunner(t, t.TempDir()), j)
-	if diff := cmp.Diff(map[string]string{"param.x": "1", "a": "1", "b": "2"}, seen); diff != "" {
+	if diff := cmp.Diff(map[string]string{"param.x": "1", "a": "1", "b": "2"}, last.seen); diff != "" {
 		t.Errorf("what the last operation saw (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string{"a": "1", "b": "2", "c": "3"}, report.Results); diff != "" {

@@ -99,27 +99,6 @@ func builtIn(name, processor string) *v1.Operation {
 	}
 }
 
-// waits is a processor that calls fn and then goes on until its context ends.
-func waits(name string, fn func()) Step {
-	return Step{Processor: &fakeProcessor{name: name, run: func(ctx context.Context, _ processor.Request) (processor.Result, error) {
-		fn()
-		<-ctx.Done()
-		return processor.Result{}, ctx.Err()
-	}}}
-}
-
-func returning(name string, result processor.Result) Step {
-	return Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
-		return result, nil
-	}}}
-}
-
-func failing(name string, err error) Step {
-	return Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
-		return processor.Result{}, err
-	}}}
-}
-
 // world is a Runner with all that it needs.
 type world struct {
 	*fakeStore
@@ -137,12 +116,12 @@ func newWorld(t *testing.T) *world {
 		fakeStore: &fakeStore{sets: map[string]*v1.OperationSet{}, operations: map[string]*v1.Operation{}},
 		kernel:    k, dir: t.TempDir(),
 		steps: []Step{
-			returning("podDetailCollector", processor.Result{Values: map[string]string{"collector.kubernetes.pod.detail": "{}"}}),
-			returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": "7 8"}}),
-			returning("subpathRemountDiagnoser", processor.Result{
+			returns(processor.Result{Values: map[string]string{"collector.kubernetes.pod.detail": "{}"}}, nil).as("podDetailCollector"),
+			returns(processor.Result{Values: map[string]string{"collector.system.mountinfo": "7 8"}}, nil).as("mountInfoCollector"),
+			returns(processor.Result{
 				Values:   map[string]string{"diagnoser.kubernetes.subpath_remount.result": "pod met a bug of subpath-remounting"},
 				Findings: []fault.Finding{stale(7, false), stale(8, false)},
-			}),
+			}, nil).as("subpathRemountDiagnoser"),
 			{Family: &unmounter{kernel: k}},
 		},
 	}
