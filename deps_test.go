@@ -34,7 +34,7 @@ var (
 	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/agent/...", "./internal/builtin/registry"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/share", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/mountstate", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact", "./internal/repair"}
+	processors = []string{"./internal/linux/...", "./internal/share", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/jsonparts", "./internal/kubelog", "./internal/mountstate", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact", "./internal/repair"}
 )
 
 var reaches = []reach{
@@ -136,7 +136,7 @@ func judge(name string) reach {
 		from: own + "/...", why: "a family of faults can be read without the others",
 		within: []string{
 			own + "/...", "./internal/faults", "./internal/fault", "./internal/podinfo", "./internal/kubelet/...", "./internal/cri/...",
-			"./internal/kubelog", "./internal/linux/...", "./internal/mountstate", "./internal/printable", "./internal/share",
+			"./internal/jsonparts", "./internal/kubelog", "./internal/linux/...", "./internal/mountstate", "./internal/printable", "./internal/share",
 		},
 	}
 }

@@ -143,7 +143,7 @@ func (n *randomNode) addCSI(of *mountstate.PodSource, name string) {
 			return
 		}
 		made.copies = []randomCopy{{container: name + "-c0", point: "/data"}}
-		e.PlainAt = fmt.Sprintf("container %q at %q", made.copies[0].container, made.copies[0].point)
+		e.Mismatch.PlainAt = fmt.Sprintf("container %q at %q", made.copies[0].container, made.copies[0].point)
 		n.expect(fault.DeletedVolumeSource, of.UID, "", name, e.Point)
 		volumesOf(n.has).Volumes = append(volumesOf(n.has).Volumes, recorded)
 		return

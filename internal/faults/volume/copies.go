@@ -79,7 +79,7 @@ func (c *Copy) readOnly() bool {
 func (s *copySearch) findBinds() {
 	byName := map[kubelet.Volume][]*Health{} // without the plugin
 	for _, v := range s.volumes {
-		if v.Evidence.Inside || v.Evidence.BindOf != "" { // the volume itself is another one
+		if v.Evidence.Origin.Inside || v.Evidence.Origin.BindOf != "" { // the volume itself is another one
 			continue
 		}
 		name := kubelet.Volume{PodUID: v.Evidence.Pod.UID, Name: v.Evidence.Name}
@@ -246,7 +246,7 @@ func (c *Copy) judge(sub, inSpec *probe.Answer) {
 func (c *Copy) judgeEvidence() copyEvidence {
 	at := c.volume.Evidence.stagedLocation()
 	return copyEvidence{
-		answer: c.Answer, source: c.Source, countsLinks: c.volume.Evidence.countsLinks(), unstableInodes: c.volume.Evidence.UnstableInodes,
+		answer: c.Answer, source: c.Source, countsLinks: c.volume.Evidence.countsLinks(), unstableInodes: c.volume.Evidence.Expected.UnstableInodes,
 		onNodeDisk: at.Covered != "" && deviceOf(c.Mount.Mount) == at.nodeDisk(),
 	}
 }
@@ -265,7 +265,7 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 		return err
 	}
 	for _, health := range volumes {
-		if !health.Evidence.UnstableInodes {
+		if !health.Evidence.Expected.UnstableInodes {
 			continue
 		}
 		for _, c := range health.Copies {

@@ -113,7 +113,7 @@ func wantedDevices(volumes []*Health, scope mountstate.Scope) map[device][]*Heal
 		for _, bind := range health.Copies {
 			add(deviceOf(bind.Mount.Mount), health)
 		}
-		if health.Evidence.Mount.ID == 0 || health.Evidence.Inside || health.Verdict.Code == "" && len(scope.PodUIDs) == 0 {
+		if health.Evidence.Mount.ID == 0 || health.Evidence.Origin.Inside || health.Verdict.Code == "" && len(scope.PodUIDs) == 0 {
 			continue
 		}
 		add(deviceOf(health.Evidence.Mount.Mount), health)
@@ -268,7 +268,7 @@ func (s *copySearch) volumesAt(hostPath string, owner *cri.Owner) []*Health {
 	var found []*Health
 	for _, v := range s.volumes {
 		switch {
-		case v.Evidence.Pod.UID != owner.PodUID || v.Evidence.Inside:
+		case v.Evidence.Pod.UID != owner.PodUID || v.Evidence.Origin.Inside:
 		case whole && v.Evidence.Plugin == place.Plugin && v.Evidence.Name == place.Name,
 			part && v.Evidence.Name == sub.Volume && sub.Container == owner.Container,
 			v.Evidence.Plugin == HostPathPlugin && (v.Evidence.Point == path.Clean(hostPath) || v.Evidence.Link == path.Clean(hostPath)):

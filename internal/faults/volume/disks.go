@@ -96,7 +96,7 @@ func (s *copySearch) takePlainDir(p *plainDir, m mountns.Mount) {
 		return
 	}
 	v := s.enumerator.volumeAt(p.place, mountns.Mount{})
-	v.PlainAt = fmt.Sprintf("container %q at %q", other.owner.Container, m.Point)
+	v.Mismatch.PlainAt = fmt.Sprintf("container %q at %q", other.owner.Container, m.Point)
 	v.Staging, v.NoStagingReason = nil, fmt.Sprintf("nothing is mounted at %q, so there is no mount to replace", p.point)
 	dir, err := mountns.View{}.Lookup(p.point)
 	if err == nil {

@@ -139,8 +139,8 @@ func (e *enumerator) listBinds() (volumes []*Volume) {
 		}
 		reason := fmt.Sprintf("the mount of volume %q has gone before the subPath bind of container %q", bind.Volume, bind.Container)
 		volumes = append(volumes, &Volume{
-			Pod: e.faultPod(of.PodUID), Name: of.Name, SpecName: e.nameInSpec(of), Point: point, Mount: e.host.withNamespace(m), BindOf: bind.Container,
-			spec: podSpec{pod: e.podByUID(of.PodUID)}, HiddenMounts: e.host.hiddenBelow(m), children: len(e.host.table.Children(m.ID)),
+			Pod: e.faultPod(of.PodUID), Name: of.Name, SpecName: e.nameInSpec(of), Point: point, Mount: e.host.withNamespace(m),
+			Origin: Origin{BindOf: bind.Container}, spec: podSpec{pod: e.podByUID(of.PodUID)}, HiddenMounts: e.host.hiddenBelow(m), children: len(e.host.table.Children(m.ID)),
 			NoRecordReason: reason, NoStagingReason: reason,
 		})
 	}
@@ -167,7 +167,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 		volume.NoStagingReason = "a volume of plugin " + volume.Plugin +
 			" is mounted for the pod alone, so there is nothing that could take its place"
 		if volume.Plugin == localPlugin {
-			volume.Covered = e.host.coverOf(found.Mount)
+			volume.Mismatch.Covered = e.host.coverOf(found.Mount)
 		}
 		return volume
 	}
@@ -181,9 +181,9 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	if volume.Staging, volume.NoStagingReason = e.findStaging(record); volume.Staging != nil {
 		volume.Staging.location = e.host.locateInStaged(volume, volume.Staging.Mount, volume.Staging.Point)
 	} else {
-		volume.UnstagedDir = e.host.unstagedDir(record, found.Mount)
+		volume.Mismatch.UnstagedDir = e.host.unstagedDir(record, found.Mount)
 	}
-	volume.AlsoFor = e.otherVolume(volume)
+	volume.Mismatch.AlsoFor = e.otherVolume(volume)
 	return volume
 }
 
@@ -306,7 +306,7 @@ func (e *enumerator) listInside() (volumes []*Volume) {
 
 // setInside notes that a workload has made the mount of the volume.
 func (v *Volume) setInside() {
-	v.Inside = true
+	v.Origin.Inside = true
 	v.NoRecordReason = fmt.Sprintf("a workload has made the mount inside volume %q of the pod", v.Name)
 	v.NoStagingReason = "no driver mounts it again: " + v.NoRecordReason
 }
@@ -340,7 +340,7 @@ func (e *enumerator) listLinked(ctx context.Context) (volumes []*Volume, err err
 		}
 		v := e.volumeAt(place, e.host.withNamespace(m))
 		v.Point, v.Link, v.spec.hostPath = to, point, linkedPath(to)
-		v.Staging, v.UnstagedDir = nil, ""
+		v.Staging, v.Mismatch.UnstagedDir = nil, ""
 		v.NoStagingReason = fmt.Sprintf("the driver has made a symbolic link at %q to %q, so there is no mount of the kubelet's to replace", point, to)
 		volumes = append(volumes, v)
 	})

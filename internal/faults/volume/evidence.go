@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/jsonparts"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -19,18 +20,29 @@ import (
 type Evidence struct {
 	Volume
 	// Answer is that of Mount.
-	Answer probe.Answer
-	// StagingAnswer is that of the root of the staged mount.
-	StagingAnswer probe.Answer
-	// ExpectedAnswer is that of what belongs at the volume's place: a directory of the staged mount, or the path of a
-	// hostPath that lies below a mount. The zero value: it was not asked.
-	ExpectedAnswer probe.Answer
-	// UnstableInodes is whether the server gives a directory another inode number every time.
-	UnstableInodes bool
+	Answer   probe.Answer
+	Expected ExpectedAnswers `json:",inline"`
 	// Device is what the kernel says of the device that Mount shows. The zero value: nothing speaks against it.
 	Device blockdev.Health `json:",omitzero"`
 	// Removal is what decides on the removal of a dead mount that no driver makes again. The zero value: it was not asked.
 	Removal RemovalFacts
+}
+
+// MarshalJSON implements json.Marshaler: the evidence is one flat object.
+func (e Evidence) MarshalJSON() ([]byte, error) { return jsonparts.Marshal(e) }
+
+// UnmarshalJSON implements json.Unmarshaler, for a bundle.
+func (e *Evidence) UnmarshalJSON(text []byte) error { return jsonparts.Unmarshal(text, e) }
+
+// ExpectedAnswers are those that the answer of the volume's mount is compared with.
+type ExpectedAnswers struct {
+	// StagingRoot is that of the root of the staged mount.
+	StagingRoot probe.Answer `json:"StagingAnswer"`
+	// Directory is that of the directory that belongs at the volume's place: one of the staged mount, or the path of a
+	// hostPath that lies below a mount. The zero value: it was not asked.
+	Directory probe.Answer `json:"ExpectedAnswer"`
+	// UnstableInodes is whether the server gives a directory another inode number every time.
+	UnstableInodes bool
 }
 
 // gatherEvidence asks every volume's mount, then what belongs in its place, and at last again if only an inode number
@@ -69,7 +81,7 @@ func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error
 	var requests []probeRequest
 	staged := map[string]*probe.Answer{} // by staging path
 	for _, e := range evidence {
-		bind := !e.Inside && (!e.isPath() || e.Point == e.Mount.Point)
+		bind := !e.Origin.Inside && (!e.isPath() || e.Point == e.Mount.Point)
 		requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, "", bind), func(a probe.Answer) { e.Answer = a }})
 		if e.Staging != nil && staged[e.Staging.Point] == nil {
 			answer := &probe.Answer{}
@@ -84,8 +96,8 @@ func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error
 		e.Mount.Unique = e.Answer.ID.UniqueID
 		if e.Staging != nil {
 			s := *e.Staging
-			e.StagingAnswer = *staged[s.Point]
-			s.Mount.Unique = e.StagingAnswer.ID.UniqueID
+			e.Expected.StagingRoot = *staged[s.Point]
+			s.Mount.Unique = e.Expected.StagingRoot.ID.UniqueID
 			e.Staging = &s
 		}
 	}
@@ -102,13 +114,13 @@ func (p *batchProber) askExpected(ctx context.Context, evidence []*Evidence) err
 			if e.Answer.State == probe.Alive && e.asksPath() {
 				requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, e.pathBelowMount(), true), e.setExpected})
 			}
-		case e.StagingAnswer.State == probe.Alive && e.stagedLocation().Known:
+		case e.Expected.StagingRoot.State == probe.Alive && e.stagedLocation().Known:
 			// A trial bind matters only for one that has to be bound.
 			bind := e.Answer.State != probe.Alive || e.Answer.Bindable == probe.No
 			if bind || e.stagedLocation().Below != "" {
 				requests = append(requests, e.requestExpected(bind))
 			} else {
-				e.ExpectedAnswer = e.StagingAnswer
+				e.Expected.Directory = e.Expected.StagingRoot
 			}
 		}
 	}
@@ -120,13 +132,13 @@ func (e *Evidence) requestExpected(bind bool) probeRequest {
 	return probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, e.stagedLocation().Below, bind), e.setExpected}
 }
 
-func (e *Evidence) setExpected(a probe.Answer) { e.ExpectedAnswer = a }
+func (e *Evidence) setExpected(a probe.Answer) { e.Expected.Directory = a }
 
 // tryBinds has a trial bind made of the directories that turned out to be needed.
 func (p *batchProber) tryBinds(ctx context.Context, volumes []*Health) error {
 	var requests []probeRequest
 	for _, v := range volumes {
-		if now := v.Evidence.ExpectedAnswer; v.Verdict.Code != "" && v.Evidence.Staging != nil && now.State == probe.Alive && now.Bindable == probe.Unknown {
+		if now := v.Evidence.Expected.Directory; v.Verdict.Code != "" && v.Evidence.Staging != nil && now.State == probe.Alive && now.Bindable == probe.Unknown {
 			requests = append(requests, v.Evidence.requestExpected(true))
 		}
 	}
@@ -141,7 +153,7 @@ func (p *batchProber) recheckInodes(ctx context.Context, evidence []*Evidence) e
 	for _, e := range evidence {
 		if e.stagedLocation().Known && e.isStagedDevice() && e.directoryReplaced() {
 			requests = append(requests, e.recheckRequest(e.Pod.UID, e.Mount, "", e.Answer),
-				e.recheckRequest(e.Pod.UID, e.Staging.Mount, e.stagedLocation().Below, e.ExpectedAnswer))
+				e.recheckRequest(e.Pod.UID, e.Staging.Mount, e.stagedLocation().Below, e.Expected.Directory))
 		}
 	}
 	return p.askAll(ctx, requests)
@@ -151,21 +163,21 @@ func (p *batchProber) recheckInodes(ctx context.Context, evidence []*Evidence) e
 func (e *Evidence) recheckRequest(owner string, m mountns.Mount, below string, before probe.Answer) probeRequest {
 	return probeRequest{probeTarget(owner, m, below, false), func(now probe.Answer) {
 		// Only the file system itself can have given the number again.
-		e.UnstableInodes = e.UnstableInodes || now.State != probe.Alive || !now.Stat.Fresh || now.Stat.Inode != before.Stat.Inode
+		e.Expected.UnstableInodes = e.Expected.UnstableInodes || now.State != probe.Alive || !now.Stat.Fresh || now.Stat.Inode != before.Stat.Inode
 	}}
 }
 
 // directoryReplaced reports whether the directory's name means another directory of the same file system by now.
 func (e *Evidence) directoryReplaced() bool {
-	now, own := e.ExpectedAnswer, e.Answer
-	return !e.UnstableInodes && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
+	now, own := e.Expected.Directory, e.Answer
+	return !e.Expected.UnstableInodes && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
 		now.Stat.Major == own.Stat.Major && now.Stat.Minor == own.Stat.Minor && now.Stat.Inode != own.Stat.Inode
 }
 
 // countsLinks reports whether a link count of 0 means something. Some FUSE servers never fill it in; one that counts
 // says so at the root of what is staged. The root of a file system cannot be deleted.
 func (e *Evidence) countsLinks() bool {
-	staged, at := e.StagingAnswer, e.stagedLocation()
+	staged, at := e.Expected.StagingRoot, e.stagedLocation()
 	return staged.State == probe.Alive && staged.Stat.Fresh && staged.Stat.Nlink > 0 &&
 		(at.OnNodeDisk || at.Below != "" && e.isStagedDevice())
 }

@@ -54,7 +54,8 @@ func (v *Health) finding() fault.Finding {
 	mount := faults.MountOf(v.Evidence.Mount)
 	mount.Point = cmp.Or(mount.Point, v.Evidence.Point)
 	return fault.Finding{
-		Code: v.Verdict.Code, Pod: v.Evidence.Pod, Container: cmp.Or(v.Evidence.Container, v.Evidence.BindOf), Volume: v.Evidence.Name, Mount: mount, Holder: v.Evidence.driverName(),
+		Code: v.Verdict.Code, Pod: v.Evidence.Pod, Container: cmp.Or(v.Evidence.Origin.Container, v.Evidence.Origin.BindOf),
+		Volume: v.Evidence.Name, Mount: mount, Holder: v.Evidence.driverName(),
 		Details: fault.Details{Place: podinfo.SourcePlace(v.Verdict.Code, v.Evidence.spec.hostPath, "", v.Evidence.place()), PersistentVolume: v.Evidence.persistentVolume()},
 	}
 }
@@ -94,7 +95,7 @@ func (v *Health) faultDetails(place fault.Place, planned plannedAction) fault.De
 	if v.Evidence.Record != nil {
 		d.Driver = v.Evidence.Record.Driver
 	}
-	if v.Evidence.isStagedDevice() && v.Evidence.StagingAnswer.State != probe.Alive {
+	if v.Evidence.isStagedDevice() && v.Evidence.Expected.StagingRoot.State != probe.Alive {
 		d.SharedStaging = v.Surroundings.SharedWithCount
 	}
 	if planned.refusal.Reason == "" {
@@ -132,13 +133,13 @@ func (v *Health) mountFacts() []string {
 		all = append(all, "no record: "+v.Evidence.NoRecordReason)
 	}
 	if s := v.Evidence.Staging; s != nil {
-		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, v.Evidence.StagingAnswer.State)
+		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, v.Evidence.Expected.StagingRoot.State)
 		if !v.Evidence.isStagedDevice() {
 			text += "; that is another file system than the pod has"
 		}
 		all = append(all, text)
 	}
-	now, was := v.Evidence.ExpectedAnswer.Stat, v.Evidence.Answer.Stat
+	now, was := v.Evidence.Expected.Directory.Stat, v.Evidence.Answer.Stat
 	if v.Replacement.Source != nil && !v.Evidence.stagedLocation().OnNodeDisk && !v.Evidence.directoryReplaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
 		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
 			now.Inode))

@@ -162,7 +162,7 @@ func TestBindOfAPodThatStays(t *testing.T) {
 	s.must(systest.UnmountPath(s.Point, false))
 	s.Kill()
 	survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.Pod.UID)}})
-	if err != nil || slices.ContainsFunc(survey.Volumes, func(v *volume.Health) bool { return v.Evidence.BindOf != "" }) {
+	if err != nil || slices.ContainsFunc(survey.Volumes, func(v *volume.Health) bool { return v.Evidence.Origin.BindOf != "" }) {
 		t.Errorf("%+v, %v", survey, err)
 	}
 }

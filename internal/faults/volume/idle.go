@@ -220,7 +220,7 @@ func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 		if v.Verdict.Code != "" && (v.Evidence.Mount.Major == 0 || v.Evidence.Staging != nil && v.Evidence.Staging.Mount.Major == 0) { // a process may serve it
 			broken = append(broken, brokenMount{deviceOf(v.Evidence.Mount.Mount), v.Evidence.Mount.Unique, v.Evidence.Answer.State})
 			if minor, ok := stagedConnection(v); ok {
-				broken = append(broken, brokenMount{device{0, minor}, v.Evidence.Staging.Mount.Unique, v.Evidence.StagingAnswer.State})
+				broken = append(broken, brokenMount{device{0, minor}, v.Evidence.Staging.Mount.Unique, v.Evidence.Expected.StagingRoot.State})
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func stagedConnection(v *Health) (minor uint32, ok bool) {
 		return 0, false
 	}
 	m := v.Evidence.Staging.Mount
-	return m.Minor, m.Major == 0 && m.Minor != v.Evidence.Mount.Minor && v.Evidence.StagingAnswer.State == probe.Alive
+	return m.Minor, m.Major == 0 && m.Minor != v.Evidence.Mount.Minor && v.Evidence.Expected.StagingRoot.State == probe.Alive
 }
 
 // serverStates are those in which a process does nothing, by the letter in its status, and the end of a sentence about it.

@@ -49,16 +49,16 @@ func brokenVerdict(code fault.Code, format string, args ...any) Verdict {
 // Judge decides about a volume from evidence alone, in this order: does it answer at all; can a container be started
 // with it; is it what the driver has staged.
 func Judge(evidence Evidence) Verdict {
-	if evidence.PlainAt != "" {
+	if evidence.Mismatch.PlainAt != "" {
 		return brokenVerdict(fault.DeletedVolumeSource, "data goes elsewhere: nothing is mounted at %q, and %s has that directory of the node's own "+
-			"disk; what is written there does not get into the volume", evidence.Point, evidence.PlainAt)
+			"disk; what is written there does not get into the volume", evidence.Point, evidence.Mismatch.PlainAt)
 	}
 	if evidence.Mount.ID == 0 {
 		return Verdict{UnknownReason: fmt.Sprintf("nothing is mounted at %q", evidence.Point)}
 	}
 	root := judgeMount(evidence.Answer, evidence.countsLinks(), evidence.Mount.Mount, evidence.Device)
 	switch {
-	case evidence.Inside:
+	case evidence.Origin.Inside:
 		return judgeInside(evidence, root)
 	case root.UnknownReason != "":
 		return root
@@ -71,16 +71,16 @@ func Judge(evidence Evidence) Verdict {
 			v.Reasons = append(v.Reasons, root.Reasons...)
 			return v
 		}
-		if root.Code == "" && evidence.Covered != "" {
+		if root.Code == "" && evidence.Mismatch.Covered != "" {
 			return brokenVerdict(fault.DeletedVolumeSource, "data goes elsewhere: the pod has the directory that lies hidden below %s; what the pod writes "+
-				"does not get into that file system", evidence.Covered)
+				"does not get into that file system", evidence.Mismatch.Covered)
 		}
 		switch {
 		case root.Code != "":
 		case evidence.hasOtherDisk():
 			root.UnknownReason = fmt.Sprintf(reasonOtherDisk, deviceOf(evidence.Mount.Mount), deviceOf(evidence.Staging.Mount.Mount), evidence.Staging.Point)
-		case evidence.AlsoFor != "":
-			root.UnknownReason = fmt.Sprintf(reasonSameDisk, deviceOf(evidence.Mount.Mount), evidence.Record, evidence.AlsoFor)
+		case evidence.Mismatch.AlsoFor != "":
+			root.UnknownReason = fmt.Sprintf(reasonSameDisk, deviceOf(evidence.Mount.Mount), evidence.Record, evidence.Mismatch.AlsoFor)
 		}
 	}
 	if root.Code == "" && root.UnknownReason == "" && !evidence.wantsReadOnly() {
@@ -188,27 +188,27 @@ func judgeAlive(answer probe.Answer, countsLinks bool) Verdict {
 func compareWithStaged(evidence Evidence) Verdict {
 	location := evidence.stagedLocation()
 	switch {
-	case evidence.UnstagedDir != "":
+	case evidence.Mismatch.UnstagedDir != "":
 		return brokenVerdict(fault.DeletedVolumeSource, "data goes elsewhere: the pod has the directory %q of the node's own disk (%s, device %s), "+
-			"and no volume is mounted there; what the pod writes does not get into the volume", evidence.UnstagedDir, evidence.Mount.FSType,
+			"and no volume is mounted there; what the pod writes does not get into the volume", evidence.Mismatch.UnstagedDir, evidence.Mount.FSType,
 			deviceOf(evidence.Mount.Mount))
 	case location.OnNodeDisk:
 		return brokenVerdict(fault.DeletedVolumeSource, "data is being split: the pod has a directory of the node's own disk (%s, device "+
 			"%s) that the volume is mounted over; what the pod writes does not get into the volume", evidence.Mount.FSType, deviceOf(evidence.Mount.Mount))
 	case !location.Known || !evidence.isStagedDevice():
 		return Verdict{}
-	case evidence.ExpectedAnswer.State == probe.Missing:
+	case evidence.Expected.Directory.State == probe.Missing:
 		return brokenVerdict(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", location.Below)
 	case evidence.directoryReplaced():
 		return brokenVerdict(fault.DeletedVolumeSource, "the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
-			"has inode %d", location.Below, evidence.ExpectedAnswer.Stat.Inode, evidence.Answer.Stat.Inode)
+			"has inode %d", location.Below, evidence.Expected.Directory.Stat.Inode, evidence.Answer.Stat.Inode)
 	}
 	return Verdict{}
 }
 
 // judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself.
 func judgeHostPath(evidence Evidence) Verdict {
-	answer, spec := evidence.ExpectedAnswer, evidence.spec.hostPath
+	answer, spec := evidence.Expected.Directory, evidence.spec.hostPath
 	want := podinfo.HostPathType(spec)
 	switch {
 	case answer.State == probe.Missing && podinfo.CreatesHostPath(spec):
@@ -308,7 +308,7 @@ func (p *batchProber) judgePlugins(ctx context.Context, e *enumerator, volumes [
 		}
 		claimed[deviceOf(staging.Mount.Mount)] = true
 		if v.Verdict.Code == "" && v.Verdict.UnknownReason == "" {
-			e.notePlugin(staging.Mount.Mount, v.Evidence.StagingAnswer, waitingVolume{v.Evidence.Pod, v.Evidence.Name})
+			e.notePlugin(staging.Mount.Mount, v.Evidence.Expected.StagingRoot, waitingVolume{v.Evidence.Pod, v.Evidence.Name})
 		}
 	}
 	var points []string

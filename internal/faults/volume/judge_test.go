@@ -57,7 +57,7 @@ func stagedEvidence(root string, own, staging, expected probe.Answer) *Evidence 
 			Plugin: kubelet.CSIPlugin, Name: "pvc-1", Point: "/p", Mount: mountAt49(2, root, "/p"), Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
 			Staging: &Staging{Point: "/g", Mount: mountAt49(1, "/", "/g")},
 		},
-		Answer: own, StagingAnswer: staging, ExpectedAnswer: expected,
+		Answer: own, Expected: ExpectedAnswers{StagingRoot: staging, Directory: expected},
 	}
 	below, _ := mountinfo.Below("/", unmarkedRoot(evidence.Mount.Mount))
 	evidence.Staging.location = Location{Known: true, Below: below}
@@ -65,7 +65,7 @@ func stagedEvidence(root string, own, staging, expected probe.Answer) *Evidence 
 }
 
 func hostPathEvidence(point string, own, expected probe.Answer) *Evidence {
-	return &Evidence{Volume: Volume{Plugin: HostPathPlugin, Point: point, Mount: mountAt49(2, "/", "/m")}, Answer: own, ExpectedAnswer: expected}
+	return &Evidence{Volume: Volume{Plugin: HostPathPlugin, Point: point, Mount: mountAt49(2, "/", "/m")}, Answer: own, Expected: ExpectedAnswers{Directory: expected}}
 }
 
 // onNodeDisk has the pod's mount be of the directory of the node's disk that the volume is mounted over.
@@ -125,7 +125,7 @@ func TestJudge(t *testing.T) {
 		"links of once":                 {evidence: stagedEvidence("/v", aliveAnswer(unlinked, remembered), aliveAnswer(), aliveAnswer())},
 		"another directory":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)), code: gone, reason: "inode 8 by now"},
 		"another, remembered":           {evidence: stagedEvidence("/v", aliveAnswer(remembered), aliveAnswer(), aliveAnswer(other))},
-		"another, made up":              {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.UnstableInodes = true })},
+		"another, made up":              {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Expected.UnstableInodes = true })},
 		"another file system is staged": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Mount.Minor = 48 })},
 		"not in the staged directory":   {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Staging.location = Location{} })},
 		"no such directory":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), errorAnswer(probe.Missing, 0)), code: gone, reason: "no directory"},
@@ -156,11 +156,11 @@ func TestJudge(t *testing.T) {
 		"errors in the past":            {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{Errors: 3})},
 		"its device became read-only":   {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{ReadOnly: true}), unknown: "its device has become read-only"},
 		"a device that is read":         {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro").on(blockdev.Health{ReadOnly: true})},
-		"a disk of another volume":      {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.AlsoFor = `volume "b" at "/b"` }), unknown: "mounted for two volumes"},
+		"a disk of another volume":      {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mismatch.AlsoFor = `volume "b" at "/b"` }), unknown: "mounted for two volumes"},
 		"another disk than the staged":  {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Major, e.Staging.Mount.Major, e.Mount.Minor = 8, 8, 16 }), unknown: "one of them is of another volume"},
 		"another share than the staged": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Minor = 16 })},
 		"a local volume, mounted on since": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) {
-			e.Plugin, e.Staging, e.Covered = localPlugin, nil, `"/mnt/d1", where device 8:16 (ext4) is mounted now`
+			e.Plugin, e.Staging, e.Mismatch.Covered = localPlugin, nil, `"/mnt/d1", where device 8:16 (ext4) is mounted now`
 		}), code: gone, reason: `lies hidden below "/mnt/d1"`},
 		"a link to a path that is gone": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), errorAnswer(probe.Missing, sys.ENOENT)).changedBy(func(e *Evidence) {
 			e.Link, e.Staging, e.Point, e.spec = "/k/mount", nil, "/p/below", podSpec{hostPath: linkedPath("/p/below")}
@@ -281,8 +281,8 @@ func TestUnstableInodes(t *testing.T) {
 	} {
 		var e Evidence
 		e.recheckRequest("", mountns.Mount{}, "", aliveAnswer()).receive(c.now)
-		if e.UnstableInodes == c.same {
-			t.Errorf("%s: unstable %v", name, e.UnstableInodes)
+		if e.Expected.UnstableInodes == c.same {
+			t.Errorf("%s: unstable %v", name, e.Expected.UnstableInodes)
 		}
 	}
 }

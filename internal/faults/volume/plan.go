@@ -154,7 +154,7 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same")
 	case going != "":
 		planned.refuse(fault.PodGoes, "%s", going)
-	case v.Evidence.PlainAt != "" || v.Evidence.Covered != "":
+	case v.Evidence.Mismatch.PlainAt != "" || v.Evidence.Mismatch.Covered != "":
 		v.refuseDirectory(&planned)
 	case v.Replacement.Source == nil:
 		planned.refuse(v.noSource(), "%s", v.Replacement.NoSourceReason)
@@ -173,17 +173,17 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 
 // refuseDirectory says why nothing takes the place of a directory of the node's own disk that the pod has: a new pod gets the volume.
 func (v *Health) refuseDirectory(planned *plannedAction) {
-	written := strings.Join(v.Replacement.WrittenToNodeDisk, ", ")
+	of, written := v.Evidence.Mismatch, strings.Join(v.Replacement.WrittenToNodeDisk, ", ")
 	switch {
-	case v.Evidence.PlainAt != "" && written != "":
+	case of.PlainAt != "" && written != "":
 		planned.refuse(fault.HasData, "%s, and the pod has written to the node's own disk there (%s): stop what writes, keep what is in the directory, "+
 			"empty it, and delete the pod; a new one gets its volume", v.Replacement.NoSourceReason, written)
-	case v.Evidence.PlainAt != "":
+	case of.PlainAt != "":
 		planned.refuse(fault.NoSource, "%s; a new pod gets its volume", v.Replacement.NoSourceReason)
-	case v.Evidence.Covered != "" && written != "":
+	case of.Covered != "" && written != "":
 		planned.refuse(fault.HasData, "the pod has written to the hidden directory (%s), and a new pod gets the file system that covers it: stop the program that "+
 			"writes, copy these files with a bind of the device that the directory lies on, and delete the pod", written)
-	case v.Evidence.Covered != "":
+	case of.Covered != "":
 		planned.refuse(fault.NoSource, "the containers of the pod have the hidden directory; a new pod gets the file system that covers it")
 	}
 }
@@ -202,7 +202,8 @@ func (v *Health) goingReason() string {
 // noSource is why nothing can take the volume's place: the driver has nothing mounted that lives, or it is not known what
 // belongs there.
 func (v *Health) noSource() fault.RefusalReason {
-	if v.Verdict.Code != fault.VolumeIOError && v.Evidence.Record != nil && (v.Evidence.Staging == nil || v.Evidence.StagingAnswer.State != probe.Alive) {
+	unstaged := v.Evidence.Staging == nil || v.Evidence.Expected.StagingRoot.State != probe.Alive
+	if v.Verdict.Code != fault.VolumeIOError && v.Evidence.Record != nil && unstaged {
 		return fault.AwaitsDriver
 	}
 	return fault.NoSource

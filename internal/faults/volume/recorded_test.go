@@ -5,6 +5,7 @@ package volume
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 	"time"
 
@@ -65,5 +66,22 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 				t.Errorf("findings (-node +recording):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestEvidenceKeepsItsFormat reads and writes evidence that has all fields: bundles of earlier releases are read, and theirs read these.
+func TestEvidenceKeepsItsFormat(t *testing.T) {
+	t.Parallel()
+	want, err := os.ReadFile("testdata/evidence.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e Evidence
+	if err := json.Unmarshal(want, &e); err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.MarshalIndent(e, "", "  ")
+	if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }

@@ -46,7 +46,7 @@ type RemovalFacts struct {
 
 // isDeadMount reports whether the volume is a mount that no driver makes again, and its FUSE connection is gone.
 func (v *Health) isDeadMount() bool {
-	return v.Evidence.isNodes() && v.Evidence.Container == "" && v.Evidence.Plugin != localPlugin && isDeadFUSE(v.Verdict, v.Evidence.Mount.Mount)
+	return v.Evidence.isNodes() && v.Evidence.Origin.Container == "" && v.Evidence.Plugin != localPlugin && isDeadFUSE(v.Verdict, v.Evidence.Mount.Mount)
 }
 
 // isGoing reports whether the pod of the volume is being deleted.
@@ -64,7 +64,9 @@ func isDeadFUSE(verdict Verdict, m mountinfo.Mount) bool {
 
 // addRemovalFacts asks what decides on the removal of dead mounts, and whether the pods of broken ones are over. No file system is asked.
 func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes []*Health) error {
-	dead := slices.DeleteFunc(slices.Clone(volumes), func(v *Health) bool { return !v.isDeadMount() && !((v.Broken() || v.Evidence.Inside) && v.isGoing()) })
+	dead := slices.DeleteFunc(slices.Clone(volumes), func(v *Health) bool {
+		return !v.isDeadMount() && !((v.Broken() || v.Evidence.Origin.Inside) && v.isGoing())
+	})
 	if len(dead) == 0 {
 		return nil
 	}
@@ -94,7 +96,7 @@ func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes 
 		}
 		v.Evidence.Removal.PodRuns = what
 		v.Evidence.Removal.KubeletsTurn = !mountstate.TimeIsOver(v.Evidence.spec.pod, cri.LastEnd(ctx, runtime, v.Evidence.Pod.UID), time.Now())
-		if v.Evidence.Inside {
+		if v.Evidence.Origin.Inside {
 			v.Evidence.Removal.Elsewhere = slices.ContainsFunc(e.host.table.Mounts(), func(m mountinfo.Mount) bool {
 				return deviceOf(m) == deviceOf(v.Evidence.Mount.Mount) && !mountinfo.Within(e.host.node.PodDir(v.Evidence.Pod.UID), m.Point)
 			})
@@ -171,7 +173,7 @@ func (v *Health) planRemoval() []plannedAction {
 	planned := v.removalOf(v.Evidence.Mount, v.finding().Key())
 	dead, living := v.deadAboveLiving()
 	switch {
-	case v.Evidence.Container != "":
+	case v.Evidence.Origin.Container != "":
 		planned.refuse(fault.NodeMount, "no driver mounts it again: the program that mounted it has to do that, and the container keeps "+
 			"the broken mount until it starts again")
 	case v.Evidence.Plugin == localPlugin:

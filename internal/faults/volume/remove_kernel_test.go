@@ -119,7 +119,7 @@ func (s *volumeScene) podProcess() (end func()) {
 func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	s := newDeadMountScene(t, false)
 	server := s.serve()
-	if survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Evidence.Inside {
+	if survey, err := s.Inspector.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Evidence.Origin.Inside {
 		t.Fatalf("healthy: %+v, %v", survey, err)
 	}
 	server.Kill()

@@ -69,7 +69,7 @@ type Replacement struct {
 // the volume. That is in a local directory, and the one way to it that is left is the pod's mount; any other mount that is there by now may not answer.
 func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict) Replacement {
 	var r Replacement
-	if (e.stagedLocation().OnNodeDisk || e.UnstagedDir != "" || e.Covered != "") && v.Code == fault.DeletedVolumeSource &&
+	if (e.stagedLocation().OnNodeDisk || e.Mismatch.UnstagedDir != "" || e.Mismatch.Covered != "") && v.Code == fault.DeletedVolumeSource &&
 		!mountns.MayHang(e.Mount.FSType) && e.Answer.Stat.Nlink != 0 {
 		err := h.node.Do(ctx, func() error {
 			r.WrittenToNodeDisk = namesIn(openRoot(e.Mount))
@@ -115,7 +115,7 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 	if below != "" {
 		directory = fmt.Sprintf("directory %q", below)
 	}
-	return sourceCandidate{mount: evidence.Staging.Mount, below: below, answer: evidence.ExpectedAnswer, reason: fmt.Sprintf(
+	return sourceCandidate{mount: evidence.Staging.Mount, below: below, answer: evidence.Expected.Directory, reason: fmt.Sprintf(
 		"the kubelet's records beside it and beside the pod's mount both name %s, and it is %s of it, as before", evidence.Record, directory)}.toSource()
 }
 
@@ -137,7 +137,7 @@ func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 		from.reason = fmt.Sprintf("the driver has made a symbolic link at %q to %q, which lies on it", evidence.Link, evidence.Point)
 	}
 	if from.below != "" {
-		from.answer = evidence.ExpectedAnswer
+		from.answer = evidence.Expected.Directory
 	}
 	return from.toSource()
 }
@@ -146,11 +146,11 @@ func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 func sourceMismatch(evidence *Evidence) string {
 	staging, at := evidence.Staging, evidence.stagedLocation()
 	switch {
-	case evidence.StagingAnswer.State != probe.Alive:
+	case evidence.Expected.StagingRoot.State != probe.Alive:
 		return fmt.Sprintf("the staging path %q is not alive either (%s): the driver has not mounted the volume again", staging.Point,
-			describeAnswer(evidence.StagingAnswer))
-	case evidence.AlsoFor != "":
-		return fmt.Sprintf("the file system at the staging path %q is also that of %s: it may be of another volume", staging.Point, evidence.AlsoFor)
+			describeAnswer(evidence.Expected.StagingRoot))
+	case evidence.Mismatch.AlsoFor != "":
+		return fmt.Sprintf("the file system at the staging path %q is also that of %s: it may be of another volume", staging.Point, evidence.Mismatch.AlsoFor)
 	case !at.Known:
 		return at.Reason
 	case at.OnNodeDisk:

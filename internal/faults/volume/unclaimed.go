@@ -217,7 +217,7 @@ func (s *copySearch) takeUnclaimedMount(m *unclaimedMount, answer probe.Answer, 
 	}
 	answer.ID = mount.IDOf(at)
 	e := Evidence{Answer: answer, Volume: Volume{
-		Pod: holder.Pod, Container: holder.Container, Point: at.Point, Mount: at, spec: podSpec{pod: s.enumerator.podByUID(m.podUID)},
+		Pod: holder.Pod, Origin: Origin{Container: holder.Container}, Point: at.Point, Mount: at, spec: podSpec{pod: s.enumerator.podByUID(m.podUID)},
 		NoStagingReason: fmt.Sprintf("it is in mount namespace %s of %s, and of no volume that the kubelet keeps; %s", at.Namespace, holder.describe(), from),
 	}}
 	s.volumes = append(s.volumes, &Health{Evidence: e, Verdict: Judge(e), Replacement: Replacement{NoSourceReason: e.NoStagingReason}})

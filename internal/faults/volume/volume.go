@@ -38,7 +38,7 @@ import (
 const HostPathPlugin = "kubernetes.io/host-path"
 
 // Volume is one volume of one pod, as the mount table, the kubelet's records and the pod's spec have it. Nothing was
-// asked of its file system.
+// asked of its file system. It is written as a part of Evidence.
 type Volume struct {
 	Pod fault.Pod
 	// Plugin is the name of the volume plugin, such as kubernetes.io/csi; HostPathPlugin for a hostPath.
@@ -64,6 +64,15 @@ type Volume struct {
 	Staging         *Staging
 	NoStagingReason string
 
+	Origin   Origin   `json:",inline"`
+	Mismatch Mismatch `json:",inline"`
+
+	children int // mounts that lie on Mount
+	spec     podSpec
+}
+
+// Origin says where the mount comes from, if it is not the kubelet's own of the volume.
+type Origin struct {
 	// Container has the mount, in its own mount namespace, and it is of no volume that is known: then Plugin and Name are
 	// empty. Empty: it is a mount of the kubelet's namespace.
 	Container string `json:",omitempty"`
@@ -71,6 +80,10 @@ type Volume struct {
 	Inside bool
 	// BindOf is the container whose subPath bind the mount is, where the volume's own mount has gone before the bind.
 	BindOf string `json:",omitempty"`
+}
+
+// Mismatch has the signs that the pod has another directory or disk than the volume's.
+type Mismatch struct {
 	// UnstagedDir is the staging path if nothing is mounted there and Mount is a bind of that directory of the node's own
 	// disk.
 	UnstagedDir string `json:",omitempty"`
@@ -80,9 +93,6 @@ type Volume struct {
 	AlsoFor string `json:",omitempty"`
 	// PlainAt is the container that has the directory in which nothing is mounted, and where.
 	PlainAt string `json:",omitempty"`
-
-	children int // mounts that lie on Mount
-	spec     podSpec
 }
 
 // MountsUpon counts the mounts that lie on the volume's mount. While there is one, the kernel refuses to unmount it.
@@ -94,13 +104,13 @@ const localPlugin = "kubernetes.io/local-volume"
 // place is what kind of mount the volume's is.
 func (v *Volume) place() fault.Place {
 	switch {
-	case v.Container != "":
+	case v.Origin.Container != "":
 		return fault.PlaceContainer
-	case v.Inside:
+	case v.Origin.Inside:
 		return fault.PlaceInsideVolume
-	case v.BindOf != "":
+	case v.Origin.BindOf != "":
 		return fault.PlaceSubPath
-	case v.isPath(), v.Plugin == localPlugin && v.Covered == "": // a new pod gets the file system that covers the directory
+	case v.isPath(), v.Plugin == localPlugin && v.Mismatch.Covered == "": // a new pod gets the file system that covers the directory
 		return fault.PlaceHostPath
 	}
 	return fault.PlaceVolume
@@ -118,7 +128,7 @@ func (v *Volume) persistentVolume() string {
 }
 
 // isNodes reports whether no driver mounts the volume again for a new pod.
-func (v *Volume) isNodes() bool { return v.place() != fault.PlaceVolume && v.BindOf == "" }
+func (v *Volume) isNodes() bool { return v.place() != fault.PlaceVolume && v.Origin.BindOf == "" }
 
 // podSpec is what the pod's spec says about a volume.
 type podSpec struct {
@@ -239,8 +249,8 @@ func (v *Volume) inSpec(pod *corev1.Pod) (may []corev1.Volume) {
 
 // Mounters lists the containers of its pod that mount the volume, by the pod's spec.
 func (v *Volume) Mounters(pod *corev1.Pod) []string {
-	if v.Container != "" {
-		return []string{v.Container}
+	if v.Origin.Container != "" {
+		return []string{v.Origin.Container}
 	}
 	may := v.inSpec(pod)
 	var names []string

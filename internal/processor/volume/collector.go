@@ -144,7 +144,7 @@ func listVolume(health *volume.Health) listedVolume {
 		out.Errno = health.Evidence.Answer.Errno.Error()
 	}
 	if health.Evidence.Staging != nil {
-		out.Staging, out.StagingState = health.Evidence.Staging.Point, health.Evidence.StagingAnswer.State
+		out.Staging, out.StagingState = health.Evidence.Staging.Point, health.Evidence.Expected.StagingRoot.State
 	}
 	for _, c := range health.Copies[:min(len(health.Copies), maxCopies)] {
 		out.Copies = append(out.Copies, listedCopyOf(c))

@@ -28,7 +28,7 @@ import (
 // listedBroken has a dead mount, a copy of it, and a staging path that is alive.
 func listedBroken(pod *corev1.Pod, name string) *volume.Health {
 	health := brokenVolumeOf(pod, name, fault.DisconnectedFUSE)
-	health.Evidence.Staging, health.Evidence.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
+	health.Evidence.Staging, health.Evidence.Expected.StagingRoot.State = &volume.Staging{Point: "/g"}, probe.Alive
 	health.Copies = []*volume.Copy{{
 		Mount:  mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
 		Holder: volume.Holder{Container: "app"}, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE},

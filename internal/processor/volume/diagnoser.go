@@ -274,8 +274,8 @@ func faultCodeOf(v *volume.Health) fault.Code {
 // describeVolume describes a volume for people.
 func describeVolume(health *volume.Health) string {
 	text := fmt.Sprintf("volume %q of %s at %q: %s", health.Evidence.Name, describePod(health.Evidence.Pod), health.Evidence.Point, faultCodeOf(health))
-	if health.Evidence.Container != "" {
-		text = fmt.Sprintf("mount of container %q of %s at %q: %s", health.Evidence.Container, describePod(health.Evidence.Pod), health.Evidence.Point, faultCodeOf(health))
+	if health.Evidence.Origin.Container != "" {
+		text = fmt.Sprintf("mount of container %q of %s at %q: %s", health.Evidence.Origin.Container, describePod(health.Evidence.Pod), health.Evidence.Point, faultCodeOf(health))
 	}
 	if health.Verdict.Code == "" {
 		text += " in copies of it, though the volume itself is healthy"

@@ -65,7 +65,7 @@ func (d *ImpactDiagnoser) Run(ctx context.Context, r processor.Request) (process
 		if s.Pods != nil {
 			pod = s.Pods.PodByUID(v.Pod.UID)
 		}
-		if v.Mount.ID != 0 && v.Container == "" && (pod == nil || !podinfo.Ended(pod)) {
+		if v.Mount.ID != 0 && v.Origin.Container == "" && (pod == nil || !podinfo.Ended(pod)) {
 			impact := impactOf(health, pod)
 			if impact.ServedBy == fault.ServedByDaemon {
 				impact.Daemons, impact.DaemonUnknown = s.daemonsOf(ctx, v, impact.Driver)
@@ -186,7 +186,7 @@ func wayBack(v *volume.Volume, pod *corev1.Pod) fault.Return {
 	switch {
 	case v.Staging != nil:
 		return fault.ReturnRepair
-	case pod == nil || v.Inside || v.Mount.Point != v.Point:
+	case pod == nil || v.Origin.Inside || v.Mount.Point != v.Point:
 		return fault.ReturnNewPod
 	}
 	name, mounted := cmp.Or(v.SpecName, v.Name), false
@@ -213,7 +213,7 @@ func unmountRefusal(health *volume.Health) string {
 	switch {
 	case v.Plugin == volume.HostPathPlugin, v.Link != "":
 		return ""
-	case v.Inside:
+	case v.Origin.Inside:
 		return fmt.Sprintf("the pod has mounted it inside volume %q, and the kubelet does not unmount it", v.Name)
 	case upon == 1:
 		return "a mount lies on it, and the kernel refuses to unmount it until that is gone"

@@ -123,7 +123,7 @@ func TestWayBack(t *testing.T) {
 		"staged": {mounts: []corev1.VolumeMount{mount("a", "", &follows)}, change: func(v *volume.Volume) { v.Staging = &volume.Staging{} },
 			want: fault.ReturnRepair},
 		"below a mount": {mounts: []corev1.VolumeMount{mount("a", "", &follows)}, change: func(v *volume.Volume) { v.Mount.Point = "/p" }, want: fault.ReturnNewPod},
-		"inside":        {mounts: []corev1.VolumeMount{mount("a", "", &follows)}, change: func(v *volume.Volume) { v.Inside = true }, want: fault.ReturnNewPod},
+		"inside":        {mounts: []corev1.VolumeMount{mount("a", "", &follows)}, change: func(v *volume.Volume) { v.Origin.Inside = true }, want: fault.ReturnNewPod},
 		"known by its claim": {mounts: []corev1.VolumeMount{mount("data", "", &follows)}, change: func(v *volume.Volume) { v.SpecName = "data" },
 			want: fault.ReturnByItself},
 	} {
@@ -153,7 +153,7 @@ func TestUnmountRefusals(t *testing.T) {
 		"dead":    {func(h *volume.Health) { h.Evidence.Answer.State = probe.Disconnected }, ""},
 		"hung":    {func(h *volume.Health) { h.Evidence.Answer.State = probe.Hung }, "does not answer"},
 		"frozen":  {func(h *volume.Health) { h.Evidence.Answer.State = probe.Frozen }, "does not answer"},
-		"inside":  {func(h *volume.Health) { h.Evidence.Inside = true }, `inside volume "a"`},
+		"inside":  {func(h *volume.Health) { h.Evidence.Origin.Inside = true }, `inside volume "a"`},
 		"of the node": {func(h *volume.Health) {
 			h.Evidence.Plugin = volume.HostPathPlugin
 			h.Evidence.Answer.State = probe.Hung
