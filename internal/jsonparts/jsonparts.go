@@ -18,28 +18,26 @@ import (
 
 // Marshal returns a struct in JSON as encoding/json writes it if its parts are embedded.
 func Marshal(whole any) ([]byte, error) {
-	from := reflect.ValueOf(whole)
-	flat := flatTypeOf(from.Type())
+	flat, _ := flatten(reflect.ValueOf(whole))
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // the caller of MarshalJSON does, if it is to be done
-	err := e.Encode(flat.copyOf(from).Interface())
+	err := e.Encode(flat.Interface())
 	return text.Bytes(), err
 }
 
-// Unmarshal reads the JSON of a struct with parts into the one that whole points to.
-func Unmarshal(text []byte, whole any) error {
-	return Decode(json.NewDecoder(bytes.NewReader(text)), whole)
-}
-
-// Decode is Unmarshal with a decoder, which may refuse unknown fields.
-func Decode(d *json.Decoder, whole any) error {
+// Unmarshal reads the JSON of a struct with parts into the one that whole points to. The options are of the decoder, such as
+// (*json.Decoder).DisallowUnknownFields.
+func Unmarshal(text []byte, whole any, options ...func(*json.Decoder)) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	for _, option := range options {
+		option(d)
+	}
 	to := reflect.ValueOf(whole).Elem()
-	flat := flatTypeOf(to.Type())
-	read := flat.copyOf(to) // fields that are not in the JSON stay as they are
-	err := d.Decode(read.Addr().Interface())
-	for i, index := range flat.indexes {
-		to.FieldByIndex(index).Set(read.Field(i))
+	flat, indexes := flatten(to) // fields that are not in the JSON stay as they are
+	err := d.Decode(flat.Addr().Interface())
+	for i, index := range indexes {
+		to.FieldByIndex(index).Set(flat.Field(i))
 	}
 	return err
 }
@@ -53,28 +51,25 @@ type flatType struct {
 // flatTypes has the flat types by that of the whole. Making one takes ten times as long as using it.
 var flatTypes sync.Map
 
-func flatTypeOf(whole reflect.Type) flatType {
-	if known, ok := flatTypes.Load(whole); ok {
-		return known.(flatType)
+// flatten returns a struct without parts that has the fields of a whole, and their indexes in that.
+func flatten(whole reflect.Value) (flat reflect.Value, indexes [][]int) {
+	known, ok := flatTypes.Load(whole.Type())
+	if !ok {
+		var made flatType
+		var fields []reflect.StructField
+		for _, f := range fieldsOf(whole.Type()) {
+			fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
+			made.indexes = append(made.indexes, f.Index)
+		}
+		made.kind = reflect.StructOf(fields)
+		known, _ = flatTypes.LoadOrStore(whole.Type(), made)
 	}
-	var flat flatType
-	var fields []reflect.StructField
-	for _, f := range fieldsOf(whole) {
-		fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
-		flat.indexes = append(flat.indexes, f.Index)
-	}
-	flat.kind = reflect.StructOf(fields)
-	flatTypes.Store(whole, flat)
-	return flat
-}
-
-// copyOf returns a value that has the fields of a whole.
-func (t flatType) copyOf(whole reflect.Value) reflect.Value {
-	flat := reflect.New(t.kind).Elem()
-	for i, index := range t.indexes {
+	of := known.(flatType)
+	flat = reflect.New(of.kind).Elem()
+	for i, index := range of.indexes {
 		flat.Field(i).Set(whole.FieldByIndex(index))
 	}
-	return flat
+	return flat, of.indexes
 }
 
 // fieldsOf lists the exported fields of a struct and its parts in their order, each with its index from the whole.

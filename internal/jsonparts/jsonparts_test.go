@@ -97,9 +97,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := json.NewDecoder(strings.NewReader(c.text))
-			d.DisallowUnknownFields()
-			if err := jsonparts.Decode(d, &document{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := jsonparts.Unmarshal([]byte(c.text), &document{}, (*json.Decoder).DisallowUnknownFields); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})

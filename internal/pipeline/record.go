@@ -120,9 +120,7 @@ func decode(line []byte, seq int) (record, error) {
 		return record{}, fmt.Errorf("record does not have its checksum")
 	}
 	var r record
-	d := json.NewDecoder(bytes.NewReader(line[checksumBytes:]))
-	d.DisallowUnknownFields()
-	if err := jsonparts.Decode(d, &r); err != nil {
+	if err := jsonparts.Unmarshal(line[checksumBytes:], &r, (*json.Decoder).DisallowUnknownFields); err != nil {
 		return r, fmt.Errorf("decoding record: %w", err)
 	}
 	if r.Seq != seq {
