@@ -55,7 +55,7 @@ func (r *Runner) openJournal(job job) (*journal, map[int32]*state, error) {
 	want := &begin{Version: journalVersion, UID: job.Request.Diagnosis.UID, Graph: job.Graph.Hash(), Storage: storage}
 	name := journalName(want.UID)
 	var err error
-	if j.file, err = r.files.root.OpenFile(name, os.O_RDWR, 0); notExist(err) { // it is made with its first record
+	if j.file, err = r.files.root.OpenFile(name, os.O_RDWR, 0); errors.Is(err, fs.ErrNotExist) { // it is made with its first record
 		err = j.add(record{Kind: kindBegin, Begin: want}, func(line []byte) error { return r.files.write(name, string(line)) })
 		if err == nil {
 			j.file, err = r.files.root.OpenFile(name, os.O_RDWR, 0)
@@ -225,6 +225,3 @@ func readBegin(root *os.Root, name string) *begin {
 
 // now is the time as it comes back from a journal.
 func now() time.Time { return time.Now().UTC().Round(0) }
-
-// notExist reports whether the error is that there is no such file.
-func notExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

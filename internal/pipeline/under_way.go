@@ -5,6 +5,7 @@ package pipeline
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -32,7 +33,7 @@ type Repair struct {
 // that of the end. No directory means no journals.
 func Underway(dataRoot string) ([]Repair, error) {
 	root, err := os.OpenRoot(dataRoot)
-	if notExist(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
@@ -40,7 +41,7 @@ func Underway(dataRoot string) ([]Repair, error) {
 	}
 	defer root.Close()
 	entries, err := fs.ReadDir(root.FS(), journalDir)
-	if err != nil && !notExist(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading journals: %w", err)
 	}
 	var all []Repair
@@ -51,7 +52,7 @@ func Underway(dataRoot string) ([]Repair, error) {
 		}
 		plans, err := readPlans(root, journalName(uid))
 		switch {
-		case notExist(err): // it was removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
 		case err != nil:
 			all = append(all, Repair{UID: uid, Unknown: true})
 		case len(plans.underway()) > 0:
