@@ -140,7 +140,8 @@ func (e *enumerator) listBinds() (volumes []*Volume) {
 		reason := fmt.Sprintf("the mount of volume %q has gone before the subPath bind of container %q", bind.Volume, bind.Container)
 		volumes = append(volumes, &Volume{
 			Pod: e.faultPod(of.PodUID), Name: of.Name, SpecName: e.nameInSpec(of), Point: point, Mount: e.host.withNamespace(m),
-			Origin: Origin{BindOf: bind.Container}, spec: podSpec{pod: e.podByUID(of.PodUID)}, HiddenMounts: e.host.hiddenBelow(m), children: len(e.host.table.Children(m.ID)),
+			Origin: Origin{BindOf: bind.Container}, spec: podSpec{pod: e.podByUID(of.PodUID)}, HiddenMounts: e.host.hiddenBelow(m),
+			MountsUpon:     len(e.host.table.Children(m.ID)),
 			NoRecordReason: reason, NoStagingReason: reason,
 		})
 	}
@@ -156,7 +157,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	}
 	volume.HiddenMounts, volume.SpecName = e.host.hiddenBelow(found.Mount), e.nameInSpec(place)
 	if found.ID != 0 {
-		volume.children = len(e.host.table.Children(found.ID))
+		volume.MountsUpon = len(e.host.table.Children(found.ID))
 	}
 	if kubelet.FillsItself(volume.Plugin) {
 		volume.setInside()
@@ -255,7 +256,7 @@ func (e *enumerator) listHostPaths(ctx context.Context) (volumes []*Volume, err 
 				continue
 			}
 			v := &Volume{
-				children: len(e.host.table.Children(m.ID)), spec: podSpec{pod: pod, hostPath: spec.HostPath},
+				MountsUpon: len(e.host.table.Children(m.ID)), spec: podSpec{pod: pod, hostPath: spec.HostPath},
 				Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.host.withNamespace(m),
 				NoRecordReason:  "it is a hostPath of the pod's spec",
 				NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
@@ -296,7 +297,8 @@ func (e *enumerator) listInside() (volumes []*Volume) {
 		}
 		v := &Volume{
 			Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: point, Mount: e.host.withNamespace(m),
-			spec: podSpec{pod: e.podByUID(place.PodUID)}, HiddenMounts: e.host.hiddenBelow(m), children: len(e.host.table.Children(m.ID)),
+			spec: podSpec{pod: e.podByUID(place.PodUID)}, HiddenMounts: e.host.hiddenBelow(m),
+			MountsUpon: len(e.host.table.Children(m.ID)),
 		}
 		v.setInside()
 		volumes = append(volumes, v)

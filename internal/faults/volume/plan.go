@@ -138,7 +138,7 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 	}
 	if v.isGoing() && isDeadFUSE(v.Verdict, v.Evidence.Mount.Mount) {
 		planned := v.freePod(v.removalOf(v.Evidence.Mount, v.finding().Key()))
-		if v.Evidence.children > 0 && planned.refusal.Reason == "" {
+		if v.Evidence.MountsUpon > 0 && planned.refusal.Reason == "" {
 			planned.refuse(fault.InUse, "other mounts lie on it")
 		}
 		return []plannedAction{planned}
@@ -160,7 +160,7 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 		planned.refuse(v.noSource(), "%s", v.Replacement.NoSourceReason)
 	case len(v.Replacement.WrittenToNodeDisk) > 0:
 		planned.refuse(fault.HasData, "%s", v.keepWrittenAdvice())
-	case v.Evidence.children > 0:
+	case v.Evidence.MountsUpon > 0:
 		planned.refuse(fault.InUse, "other mounts lie on it")
 	case v.Evidence.Answer.Stat.Inode != 0 && !v.Replacement.Source.probedStat.Dir:
 		planned.refuse(fault.NotProven, "%q is no directory", v.Replacement.Source.Path)

@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 			[]string{"only FUSE has a connection", "is not alive either"}},
 		"hung hostPath": {hostPathEvidence("/m", hung, probe.Answer{}), func(*Health) {}, PlanOptions{Abort: true}, nil,
 			[]string{"is not the kubelet's", "is not the kubelet's"}},
-		"a mount lies on it": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), func(v *Health) { v.Evidence.children = 1 }, PlanOptions{}, nil,
+		"a mount lies on it": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), func(v *Health) { v.Evidence.MountsUpon = 1 }, PlanOptions{}, nil,
 			[]string{"other mounts lie on it"}},
 		"written to the node's disk": {stagedEvidence("/k/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).onNodeDisk(), func(v *Health) {
 			v.Replacement.WrittenToNodeDisk = []string{"file"}

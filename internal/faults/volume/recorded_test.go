@@ -44,8 +44,8 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 			at := mountns.Mount{Mount: mountinfo.Mount{ID: 7, Root: "/", Point: "/v", FSType: "fuse.x", Source: "x"}, Namespace: mountns.Namespace{Inode: 3}}
 			e := Evidence{Answer: c.answer, Volume: Volume{
 				Pod: fault.Pod{UID: "u"}, Plugin: kubelet.CSIPlugin, Name: "v", Point: "/v", Mount: at, Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
-				Staging:  &Staging{Point: "/s", Mount: at, location: Location{Known: true, Below: "b"}},
-				children: 2, spec: podSpec{pod: pod},
+				Staging:    &Staging{Point: "/s", Mount: at, location: Location{Known: true, Below: "b"}},
+				MountsUpon: 2, spec: podSpec{pod: pod},
 			}}
 			around := Surroundings{DaemonNotes: []string{"it is served"}, Daemon: &fault.Process{PID: 9}, SharedWithCount: 1}
 			health := &Health{Evidence: e, Verdict: Judge(e), Surroundings: around}

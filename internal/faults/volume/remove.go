@@ -188,7 +188,7 @@ func (v *Health) planRemoval() []plannedAction {
 	case !v.isDeadMount():
 		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same: the program that mounted it has to "+
 			"mount it again")
-	case v.Evidence.children > 0:
+	case v.Evidence.MountsUpon > 0:
 		planned.refuse(fault.InUse, "other mounts lie on it")
 	case living:
 		planned.action.Safety = v.Verdict.Reason() + "; a mount of the same type and source lies beneath it, and its connection lives: nothing writes to the node's disk"
@@ -237,7 +237,7 @@ func (v *Health) freePod(planned plannedAction) plannedAction {
 // uses it.
 func (v *Health) decideForeign(planned *plannedAction) {
 	switch {
-	case v.Evidence.children > 0:
+	case v.Evidence.MountsUpon > 0:
 		planned.refuse(fault.InUse, "other mounts lie on it")
 	case !v.Evidence.Removal.Elsewhere:
 		planned.refuse(fault.HasData, "it is the only mount of its file system, and what is in that could be lost")

@@ -67,8 +67,9 @@ type Volume struct {
 	Origin   Origin   `json:",inline"`
 	Mismatch Mismatch `json:",inline"`
 
-	children int // mounts that lie on Mount
-	spec     podSpec
+	// MountsUpon counts the mounts that lie on Mount. While there is one, the kernel refuses to unmount it.
+	MountsUpon int `json:"-"`
+	spec       podSpec
 }
 
 // Origin says where the mount comes from, if it is not the kubelet's own of the volume.
@@ -94,9 +95,6 @@ type Mismatch struct {
 	// PlainAt is the container that has the directory in which nothing is mounted, and where.
 	PlainAt string `json:",omitempty"`
 }
-
-// MountsUpon counts the mounts that lie on the volume's mount. While there is one, the kernel refuses to unmount it.
-func (v *Volume) MountsUpon() int { return v.children }
 
 // localPlugin is the plugin of a PersistentVolume that is a path of the node.
 const localPlugin = "kubernetes.io/local-volume"

@@ -209,7 +209,7 @@ func wayBack(v *volume.Volume, pod *corev1.Pod) fault.Return {
 
 // unmountRefusal says why a volume cannot be unmounted now. The path of a hostPath is not unmounted with the pod.
 func unmountRefusal(health *volume.Health) string {
-	v, upon := &health.Evidence.Volume, health.Evidence.MountsUpon()
+	v, upon := &health.Evidence.Volume, health.Evidence.MountsUpon
 	switch {
 	case v.Plugin == volume.HostPathPlugin, v.Link != "":
 		return ""
