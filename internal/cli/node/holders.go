@@ -150,7 +150,7 @@ func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, st
 	}
 	d.Device.MountPoint = at.mount.Point
 	r := &holdersReport{SchemaVersion: schemaVersion, deviceUse: d}
-	r.Looked.Origin, err = l.coverageFrom(start, r.Looked.Namespaces)
+	r.Looked.Origin, err = l.coverageFrom(start, r.Looked.Passed)
 	r.partial = r.Looked.mayHideHolder()
 	return r, err
 }
@@ -169,9 +169,9 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 		}
 		r.Devices = append(r.Devices, d)
 	}
-	passed := newLookedThrough(survey)
-	passed.Denied, passed.deniedPIDs = searches.HidingMounts(passed.Denied, passed.deniedPIDs...)
-	r.Looked.Namespaces = passed
+	passed := namespaceCoverage(survey)
+	passed.Denied, passed.DeniedPIDs = searches.HidingMounts(passed.Denied, passed.DeniedPIDs...)
+	r.Looked.Passed = passed
 	r.Looked.Origin, err = l.coverageFrom(start, passed)
 	for i := range r.Devices {
 		r.Devices[i].partial = r.Looked.mayHideHolder()
@@ -198,8 +198,8 @@ func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
-	passed := &u.Looked.Namespaces
-	passed.Denied, passed.deniedPIDs = searches.Refusing(max(passed.Denied, u.Looked.Processes.Locked), passed.deniedPIDs...)
+	passed := &u.Looked.Passed
+	passed.Denied, passed.DeniedPIDs = searches.Refusing(max(passed.Denied, u.Looked.Processes.Locked), passed.DeniedPIDs...)
 	if l.release != "" && u.isHeld() && u.Device.Removable {
 		u.release = l.release + " " + fault.Quote(u.Device.Name)
 	}
@@ -250,11 +250,11 @@ func (l *holderInspection) coverageFrom(start time.Time, passed namespaceCoverag
 		return coverageOrigin{}, err
 	}
 	var skipped mountstate.Unknown
-	skipped.AddSkipped(passed.skipped...)
+	skipped.AddSkipped(passed.Skipped...)
 	return coverageOrigin{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
 		NameErrors: l.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: slices.Concat(hiddenProcessGaps(passed.Denied, passed.deniedPIDs, passed.Partial), skipped.Gaps,
+		NotLookedAt: slices.Concat(hiddenProcessGaps(passed.Denied, passed.DeniedPIDs, passed.Partial), skipped.Gaps,
 			l.runtime.coverageGaps()), Notes: l.notes,
 		blind: processesHidden(),
 	}, nil

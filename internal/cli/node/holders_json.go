@@ -161,7 +161,7 @@ type volumeMount struct {
 func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 	l := usage.Coverage
 	u := deviceUse{Busy: usage.Busy, Holders: []useHolder{}, Hidden: append([]string{}, usage.Hidden...), Looked: holderCoverage{
-		Namespaces: newLookedThrough(l.Mounts), Processes: processCoverage{
+		Passed: namespaceCoverage(l.Mounts), Processes: processCoverage{
 			l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.SilentLoops, l.Unnamed,
 		},
 	}}
@@ -231,9 +231,9 @@ func newUseHolder(h device.HolderInfo) useHolder {
 // holderCoverage is the coverage of holders. If no device was named, that of the whole report has the origin of the look
 // and its pass over the mounts. The coverage of each device then has the processes that were read because of it.
 type holderCoverage struct {
-	Namespaces namespaceCoverage `json:",inline"`
-	Processes  processCoverage   `json:",inline"`
-	Origin     coverageOrigin    `json:",inline"`
+	Passed    namespaceCoverage `json:",inline"`
+	Processes processCoverage   `json:",inline"`
+	Origin    coverageOrigin    `json:",inline"`
 }
 
 // MarshalJSON implements json.Marshaler: the coverage is one flat object.
@@ -257,23 +257,18 @@ type coverageOrigin struct {
 	blind bool
 }
 
-// namespaceCoverage is the pass over all mount namespaces.
+// namespaceCoverage is the pass over all mount namespaces: a mountns.Survey with the JSON of this report.
 type namespaceCoverage struct {
 	// Backend is "kernel", which sees all of them, or "procfs".
-	Backend string `json:"backend"`
-	Count   int    `json:"namespaces"`
-	Mounts  int    `json:"mounts"`
+	Backend    string `json:"backend"`
+	Namespaces int    `json:"namespaces"`
+	Mounts     int    `json:"mounts"`
 	// Denied counts processes whose mount namespace may not be read, Partial namespaces that were seen in part.
-	Denied  int `json:"denied"`
-	Partial int `json:"partial"`
-	// skipped are the things that were left out because a bound was met.
-	skipped []string
-	// deniedPIDs are the processes of Denied, as far as they are known.
-	deniedPIDs []int
-}
-
-func newLookedThrough(s mountns.Survey) namespaceCoverage {
-	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped, s.DeniedPIDs}
+	Denied     int   `json:"denied"`
+	DeniedPIDs []int `json:"-"` // as far as they are known
+	Partial    int   `json:"partial"`
+	// Skipped are the things that were left out because a bound was met.
+	Skipped []string `json:"-"`
 }
 
 // processCoverage is the look beyond mounts. If the mounts explain everything, there was no such look, and Looked is

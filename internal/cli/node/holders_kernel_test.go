@@ -111,7 +111,7 @@ func (p loopVolume) findAbandonedUse(t *testing.T) (deviceUse, bool) {
 	if err := p.runVerbInto(t, &r); err != nil && !errors.Is(err, verb.ErrFaults) {
 		t.Fatal(err)
 	}
-	if r.Looked.Namespaces.Mounts == 0 || r.Looked.Namespaces.Count == 0 || r.Looked.Origin.KubeletRoot != p.scene.Root {
+	if r.Looked.Passed.Mounts == 0 || r.Looked.Passed.Namespaces == 0 || r.Looked.Origin.KubeletRoot != p.scene.Root {
 		t.Errorf("looked at %+v", r.Looked)
 	}
 	i := slices.IndexFunc(r.Devices, func(u deviceUse) bool { return u.Device.Name == p.Name })
@@ -248,7 +248,7 @@ func TestHoldersOfACopy(t *testing.T) {
 	if m := h.Mount; m == nil || m.Device != p.Number.String() || m.FSType != "ext4" || m.Root != "/" || m.MountInfoID == 0 {
 		t.Errorf("mount %+v", m)
 	}
-	if r.Device.State != stateHeld || !r.Busy || !r.Device.Removable || len(r.Hidden) > 0 || r.Looked.Namespaces.Mounts == 0 {
+	if r.Device.State != stateHeld || !r.Busy || !r.Device.Removable || len(r.Hidden) > 0 || r.Looked.Passed.Mounts == 0 {
 		t.Errorf("report %+v", r)
 	}
 	u, there := p.findAbandonedUse(t)

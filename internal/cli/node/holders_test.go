@@ -121,10 +121,10 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 		return &holdersReport{schemaVersion, u}
 	}
 	left := func(all ...deviceUse) *abandonedReport {
-		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{Namespaces: newLookedThrough(survey), Origin: seenFrom}}
+		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{Passed: namespaceCoverage(survey), Origin: seenFrom}}
 	}
 	blind := left()
-	blind.Looked.Namespaces.Denied, blind.Looked.Namespaces.Partial = 77, 2
+	blind.Looked.Passed.Denied, blind.Looked.Passed.Partial = 77, 2
 	blind.Looked.Origin.NotLookedAt = []mountstate.Gap{{What: "77 processes, and what only they have mounted", Why: "user 65534 may not look into them", Do: asRootRemedy}}
 	dumb := coverageOrigin{
 		KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1,

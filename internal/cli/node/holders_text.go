@@ -120,12 +120,12 @@ func (r *abandonedReport) reportText(s terminal.Screen) string {
 
 // addTo adds the gaps of the look, the verdict, the coverage, and the notes on it.
 func (l holderCoverage) addTo(p *render.Page, verdict string) {
-	namespaces, processes, from := l.Namespaces, l.Processes, l.Origin
+	passed, processes, from := l.Passed, l.Processes, l.Origin
 	for _, e := range from.NameErrors {
 		p.Line(0, "Names of containers and pods may be missing: %s", e)
 	}
 	addGaps(p, from.NotLookedAt)
-	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(namespaces.Mounts, "mount"), verb.Count(namespaces.Count, "mount namespace"), namespaces.Backend)}
+	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(passed.Mounts, "mount"), verb.Count(passed.Namespaces, "mount namespace"), passed.Backend)}
 	if processes.Looked {
 		tasks := "processes"
 		if processes.Threads {

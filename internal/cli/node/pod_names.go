@@ -37,7 +37,7 @@ type nameSource struct {
 // source is asked that is not needed, and none that fails is fatal.
 func (s *scan) addPodNames(ctx context.Context, faults []fault.Finding) {
 	s.looked.PodNames.From = []string{}
-	if slices.ContainsFunc(faults, hasPodName) {
+	if slices.ContainsFunc(faults, func(f fault.Finding) bool { return !lacksPodName(f) }) {
 		s.looked.PodNames.From = append(s.looked.PodNames.From, namesFromPods)
 	}
 	if !slices.ContainsFunc(faults, lacksPodName) {
@@ -58,10 +58,8 @@ func (s *scan) addPodNames(ctx context.Context, faults []fault.Finding) {
 	}
 }
 
-// hasPodName reports whether the pod's name is known, or there is no pod.
-func hasPodName(f fault.Finding) bool { return f.Pod.Name != "" || f.Pod.UID == "" }
-
-func lacksPodName(f fault.Finding) bool { return !hasPodName(f) }
+// lacksPodName reports whether there is a pod and its name is not known.
+func lacksPodName(f fault.Finding) bool { return f.Pod.Name == "" && f.Pod.UID != "" }
 
 // fillPodNames reports whether names had any that was missing.
 func fillPodNames(faults []fault.Finding, names podNames) (filled bool) {
