@@ -16,8 +16,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// CSIPlugin is the plugin of the volumes that CSI drivers mount.
-const CSIPlugin = "kubernetes.io/csi"
+const (
+	// CSIPlugin is the plugin of the volumes that CSI drivers mount.
+	CSIPlugin = "kubernetes.io/csi"
+	// LocalPlugin is the plugin of a PersistentVolume that is a path of the node.
+	LocalPlugin = "kubernetes.io/local-volume"
+)
 
 // atomicPlugins are the plugins that write with the kubelet's atomic writer, see kubernetes/pkg/volume/util/atomic_writer.go.
 var atomicPlugins = []string{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/downward-api"}

@@ -167,7 +167,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 		volume.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + volume.Plugin
 		volume.NoStagingReason = "a volume of plugin " + volume.Plugin +
 			" is mounted for the pod alone, so there is nothing that could take its place"
-		if volume.Plugin == localPlugin {
+		if volume.Plugin == kubelet.LocalPlugin {
 			volume.Mismatch.Covered = e.host.coverOf(found.Mount)
 		}
 		return volume

@@ -160,7 +160,7 @@ func TestJudge(t *testing.T) {
 		"another disk than the staged":  {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Major, e.Staging.Mount.Major, e.Mount.Minor = 8, 8, 16 }), unknown: "one of them is of another volume"},
 		"another share than the staged": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount.Minor = 16 })},
 		"a local volume, mounted on since": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) {
-			e.Plugin, e.Staging, e.Mismatch.Covered = localPlugin, nil, `"/mnt/d1", where device 8:16 (ext4) is mounted now`
+			e.Plugin, e.Staging, e.Mismatch.Covered = kubelet.LocalPlugin, nil, `"/mnt/d1", where device 8:16 (ext4) is mounted now`
 		}), code: gone, reason: `lies hidden below "/mnt/d1"`},
 		"a link to a path that is gone": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), errorAnswer(probe.Missing, sys.ENOENT)).changedBy(func(e *Evidence) {
 			e.Link, e.Staging, e.Point, e.spec = "/k/mount", nil, "/p/below", podSpec{hostPath: linkedPath("/p/below")}

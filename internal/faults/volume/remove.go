@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -46,7 +47,7 @@ type RemovalFacts struct {
 
 // isDeadMount reports whether the volume is a mount that no driver makes again, and its FUSE connection is gone.
 func (v *Health) isDeadMount() bool {
-	return v.Evidence.isNodes() && v.Evidence.Origin.Container == "" && v.Evidence.Plugin != localPlugin && isDeadFUSE(v.Verdict, v.Evidence.Mount.Mount)
+	return v.Evidence.isNodes() && v.Evidence.Origin.Container == "" && v.Evidence.Plugin != kubelet.LocalPlugin && isDeadFUSE(v.Verdict, v.Evidence.Mount.Mount)
 }
 
 // isGoing reports whether the pod of the volume is being deleted.
@@ -176,7 +177,7 @@ func (v *Health) planRemoval() []plannedAction {
 	case v.Evidence.Origin.Container != "":
 		planned.refuse(fault.NodeMount, "no driver mounts it again: the program that mounted it has to do that, and the container keeps "+
 			"the broken mount until it starts again")
-	case v.Evidence.Plugin == localPlugin:
+	case v.Evidence.Plugin == kubelet.LocalPlugin:
 		planned.refuse(fault.NodeMount, "it is of a path of the node that PersistentVolume %q names", v.Evidence.Name)
 	case v.Evidence.Link != "" && v.Evidence.Plugin != HostPathPlugin:
 		planned.refuse(fault.NodeMount, "it is a mount of the driver's own, and the volume is a symbolic link to it: start its daemon first, and unmount the "+

@@ -96,9 +96,6 @@ type Mismatch struct {
 	PlainAt string `json:",omitempty"`
 }
 
-// localPlugin is the plugin of a PersistentVolume that is a path of the node.
-const localPlugin = "kubernetes.io/local-volume"
-
 // place is what kind of mount the volume's is.
 func (v *Volume) place() fault.Place {
 	switch {
@@ -108,7 +105,7 @@ func (v *Volume) place() fault.Place {
 		return fault.PlaceInsideVolume
 	case v.Origin.BindOf != "":
 		return fault.PlaceSubPath
-	case v.isPath(), v.Plugin == localPlugin && v.Mismatch.Covered == "": // a new pod gets the file system that covers the directory
+	case v.isPath(), v.Plugin == kubelet.LocalPlugin && v.Mismatch.Covered == "": // a new pod gets the file system that covers the directory
 		return fault.PlaceHostPath
 	}
 	return fault.PlaceVolume
@@ -119,7 +116,7 @@ func (v *Volume) isPath() bool { return v.Plugin == HostPathPlugin || v.Link != 
 
 // persistentVolume is the name of the volume's PersistentVolume; empty if it has none, or that is not known.
 func (v *Volume) persistentVolume() string {
-	if v.SpecName != "" || v.Plugin == localPlugin || v.Record != nil && v.Record.Lifecycle == "Persistent" && v.Record.PersistentVolume == v.Name {
+	if v.SpecName != "" || v.Plugin == kubelet.LocalPlugin || v.Record != nil && v.Record.Lifecycle == "Persistent" && v.Record.PersistentVolume == v.Name {
 		return v.Name
 	}
 	return ""

@@ -153,8 +153,8 @@ func (h *EvictRecoverer) safetyReason(ctx context.Context, pod *corev1.Pod, find
 	case "StatefulSet":
 		text += "; the new pod is created after this one is gone"
 	}
-	if plugins, err := h.volumesByPlugin(ctx, pod); err == nil && len(plugins[localPlugin]) > 0 {
-		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(plugins[localPlugin], ", "))
+	if names, _, err := h.localVolumes(ctx, pod); err == nil && len(names) > 0 {
+		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(names, ", "))
 	}
 	hung := slices.ContainsFunc(findings, func(f fault.Finding) bool { return fault.Known().Entry(f.Code).Breaks == fault.BreaksCallers })
 	if hung {

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // describeLoss names the data that go with a pod.
@@ -39,7 +39,7 @@ func (h *EvictRecoverer) describeLoss(ctx context.Context, pod *corev1.Pod) stri
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
 		lost = append(lost, "the work of this pod so far, which the Job may count as a failure")
 	}
-	if known, err := h.volumesByPlugin(ctx, pod); err != nil || known == nil {
+	if _, known, err := h.localVolumes(ctx, pod); err != nil || !known {
 		lost = append(lost, "perhaps its place on this node: whether local volumes bind it there is unknown")
 	}
 	return strings.Join(lost, "; ")
@@ -55,56 +55,30 @@ func volumeNames(pod *corev1.Pod, is func(corev1.Volume) bool) []string {
 	return names
 }
 
-// localPlugin is the kubelet's name for volumes of type local.
-const localPlugin = "kubernetes.io~local-volume"
-
-// volumesByPlugin lists the volumes that the kubelet has for a pod by plugin; nil if it has none. The agent has no right to read PersistentVolumes, but
-// the kubelet has a directory for each. Volumes themselves are not looked at, nor anything that is mounted on the way, which may not answer.
-func (h *EvictRecoverer) volumesByPlugin(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
+// localVolumes lists the volumes of type local that the kubelet has for a pod; known is false if it has none of any type. The agent has no right to
+// read PersistentVolumes, but the kubelet has a directory for each.
+func (h *EvictRecoverer) localVolumes(ctx context.Context, pod *corev1.Pod) (names []string, known bool, err error) {
 	n, err := h.Kubelet.Node(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var found map[string][]string
 	err = n.Do(ctx, func() error {
 		dir, err := mountns.Lookup(0, path.Join(n.PodDir(string(pod.UID)), "volumes"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		defer dir.Close()
-		plugins, _, err := sys.ListDir(dir, maxNames)
-		if err != nil {
-			return err
-		}
-		found = map[string][]string{}
-		for _, plugin := range plugins {
-			if found[plugin], err = findingNames(dir, plugin); err != nil {
-				return err
+		dir.Close()
+		known = true
+		volumes, err := n.PodVolumes(string(pod.UID))
+		for _, v := range volumes {
+			if v.Plugin == kubelet.LocalPlugin && !v.Block {
+				names = append(names, v.Name)
 			}
 		}
-		return nil
+		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return found, err
-}
-
-// maxNames bounds how much of a directory is read.
-const maxNames = 1000
-
-// findingNames reads the names in a directory of dir, and asks for nothing about them. Anything else has none: to open
-// a pipe would be to wait for a writer.
-func findingNames(dir *sys.FD, name string) ([]string, error) {
-	fd, err := sys.OpenEntry(dir, name)
-	if err != nil {
-		return nil, err
-	}
-	defer fd.Close()
-	st, err := fd.Stat(sys.StatType)
-	if err != nil || !st.IsDir() {
-		return nil, err
-	}
-	found, _, err := sys.ListDir(fd, maxNames)
-	return found, err
+	return names, known, err
 }

@@ -169,7 +169,7 @@ func TestEvictPlanSaysWhatItCosts(t *testing.T) {
 		},
 		"local volume": {
 			scene: func(s *evictScene) {
-				_ = os.MkdirAll(filepath.Join(s.root, "pods", evictedUID, "volumes", localPlugin, "local-pv-1"), 0o755)
+				_ = os.MkdirAll(filepath.Join(s.root, "pods", evictedUID, "volumes", "kubernetes.io~local-volume", "local-pv-1"), 0o755)
 			},
 			safety: "bound to this node by its local volumes (local-pv-1)",
 		},
@@ -472,7 +472,7 @@ func TestEvictVerify(t *testing.T) {
 func TestPipesAmongTheVolumes(t *testing.T) {
 	s := newEvictScene(t, func(*corev1.Pod) {})
 	dir := filepath.Join(s.root, "pods", evictedUID, "volumes")
-	if err := os.MkdirAll(filepath.Join(dir, localPlugin, "disk"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "kubernetes.io~local-volume", "disk"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("mkfifo", filepath.Join(dir, "a-pipe")).CombinedOutput(); err != nil {
