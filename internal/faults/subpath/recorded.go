@@ -71,25 +71,6 @@ func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 	return survey
 }
 
-// pathLookup looks paths of the node up.
-type pathLookup interface {
-	// statHostPath looks up the path of a hostPath volume as the kubelet does, which follows symbolic links. A file system that may hang is not
-	// asked: package volume judges what lies on one.
-	statHostPath(name string) (sys.Stat, error)
-	// pathMissing reports whether nothing is at a path, or something for which or counts the same.
-	pathMissing(name string, or ...error) bool
-	// missingInVolume reports whether a volume is there and has no such entry. Only a local file system is asked.
-	missingInVolume(s target, name string) bool
-	// kindOf is the kind of the entry at a path, or of one that is bound at the place of a subPath and alive; empty: it could not be seen.
-	kindOf(name string, bound *target) string
-	// withoutLink lists the entries of a volume's current version that are not to be reached. Nothing is asked that may hang.
-	withoutLink(dir string) []lostEntry
-	// statReported looks a path up that the kubelet has written, and follows no link.
-	statReported(name string) (sys.Stat, error)
-	// volumesOf lists the volumes that the kubelet has a directory of for a pod; false: they are not known.
-	volumesOf(n *kubelet.Node, uid string) ([]kubelet.Volume, bool)
-}
-
 // Lookups are the answers of the node about the sources of pods, by path.
 type Lookups struct {
 	HostPaths map[string]Lookup `json:"hostPaths,omitempty"`
@@ -147,7 +128,8 @@ func (l *Lookups) ask(ctx context.Context, node *kubelet.Node, all []podSources,
 	}
 	l.makeMaps()
 	err = node.Do(ctx, func() error {
-		paths := nodePathLookup{l, node.View()}
+		view := node.View()
+		paths := pathLookup{l, &view}
 		for i, p := range all {
 			for _, name := range containers[i] {
 				found = append(found, p.find(paths, name)...)
@@ -165,153 +147,154 @@ func (l *Lookups) ask(ctx context.Context, node *kubelet.Node, all []podSources,
 func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
 	p := podSources{node: node, pod: pod}
 	for _, name := range p.containers() {
-		found = append(found, p.find(recordedPathLookup{l}, name)...)
+		found = append(found, p.find(pathLookup{Lookups: l}, name)...)
 	}
 	return found
 }
 
-// nodePathLookup asks the kernel, inside the kubelet's namespace, and writes its answers down.
-type nodePathLookup struct {
+// pathLookup looks paths of the node up. It asks the kernel, inside the kubelet's namespace, and writes the answers down; or it has those that were
+// written down.
+type pathLookup struct {
 	*Lookups
-	view mountns.View
+	view *mountns.View // of the kubelet's namespace; nil: nothing is asked
 }
 
-func (r nodePathLookup) statHostPath(name string) (st sys.Stat, err error) {
-	fd, resolved, err := r.view.LookupFollowing(name)
-	switch {
-	case errors.Is(err, sys.ENOENT):
-		err = absenceOf(r.view, name, resolved)
-	case err == nil:
-		defer fd.Close()
-		if err = r.view.NotHanging(resolved, fd); err == nil {
-			st, err = fd.Stat(sys.StatType)
+// answer returns the answer about a key: that of the node, which is written down, or the one that was written down.
+func answer[A any](p pathLookup, known map[string]A, key string, ask func() A) A {
+	if p.view != nil {
+		known[key] = ask()
+	}
+	return known[key]
+}
+
+// statHostPath looks up the path of a hostPath volume as the kubelet does, which follows symbolic links. A file system that may hang is not
+// asked: package volume judges what lies on one.
+func (p pathLookup) statHostPath(name string) (sys.Stat, error) {
+	return p.stat(p.HostPaths, name, func() (st sys.Stat, err error) {
+		fd, resolved, err := p.view.LookupFollowing(name)
+		switch {
+		case errors.Is(err, sys.ENOENT):
+			err = absenceOf(*p.view, name, resolved)
+		case err == nil:
+			defer fd.Close()
+			if err = p.view.NotHanging(resolved, fd); err == nil {
+				st, err = fd.Stat(sys.StatType)
+			}
 		}
-	}
-	r.HostPaths[name] = lookupOf(st, err)
-	return st, err
+		return st, err
+	})
 }
 
-func lookupOf(st sys.Stat, err error) Lookup {
-	l := Lookup{Stat: st}
-	errors.As(err, &l.Absence)
-	if err != nil && !errors.As(err, &l.Errno) {
-		l.Unknown = err.Error()
-	}
-	return l
+// statReported looks a path up that the kubelet has written, and follows no link.
+func (p pathLookup) statReported(name string) (sys.Stat, error) {
+	return p.stat(p.Reported, name, func() (sys.Stat, error) { return statWithoutLinks(*p.view, name) })
 }
 
-func (r nodePathLookup) pathMissing(name string, or ...error) bool {
-	missing := false
-	if name != "" {
+// stat is the entry at a path, or the error of its lookup as far as that is written down.
+func (p pathLookup) stat(known map[string]Lookup, name string, ask func() (sys.Stat, error)) (sys.Stat, error) {
+	if _, ok := known[name]; !ok && p.view == nil {
+		return sys.Stat{}, fmt.Errorf("look up %q: it was not asked for", name)
+	}
+	l := answer(p, known, name, func() Lookup {
+		st, err := ask()
+		l := Lookup{Stat: st}
+		errors.As(err, &l.Absence)
+		if err != nil && !errors.As(err, &l.Errno) {
+			l.Unknown = err.Error()
+		}
+		return l
+	})
+	switch {
+	case l.Errno == sys.ENOENT:
+		return sys.Stat{}, l.Absence
+	case l.Errno != 0:
+		return sys.Stat{}, l.Errno
+	case l.Unknown != "":
+		return sys.Stat{}, errors.New(l.Unknown)
+	}
+	return l.Stat, nil
+}
+
+// pathMissing reports whether nothing is at a path, or something for which or counts the same.
+func (p pathLookup) pathMissing(name string, or ...error) bool {
+	return answer(p, p.Missing, name, func() bool {
+		if name == "" {
+			return false
+		}
 		_, err := mount.Inspect(path.Clean(name))
-		missing = slices.ContainsFunc(append(or, sys.ENOENT), func(target error) bool { return errors.Is(err, target) })
-	}
-	r.Missing[name] = missing
-	return missing
+		return slices.ContainsFunc(append(or, sys.ENOENT), func(target error) bool { return errors.Is(err, target) })
+	})
 }
 
-func (r nodePathLookup) missingInVolume(target target, name string) bool {
-	missing := false
-	if volume, err := target.openVolume(); err == nil {
+// missingInVolume reports whether a volume is there and has no such entry. Only a local file system is asked.
+func (p pathLookup) missingInVolume(target target, name string) bool {
+	return answer(p, p.MissingIn, target.node.SubPathPoint(target.place), func() bool {
+		volume, err := target.openVolume()
+		if err != nil {
+			return false
+		}
 		defer volume.close()
 		if volume.isLocal() {
 			_, err = volume.statName(name)
-			missing = errors.Is(err, sys.ENOENT)
 		}
-	}
-	r.MissingIn[target.node.SubPathPoint(target.place)] = missing
-	return missing
+		return errors.Is(err, sys.ENOENT)
+	})
 }
 
-func (r nodePathLookup) kindOf(name string, bound *target) string {
+// kindOf is the kind of the entry at a path, or of one that is bound at the place of a subPath and alive; empty: it could not be seen.
+func (p pathLookup) kindOf(name string, bound *target) string {
+	if p.view == nil {
+		return p.Kinds[name]
+	}
 	if bound != nil {
 		bind, there, err := bound.inspect(name)
 		switch {
 		case err != nil || !there || bind.Verdict != Alive:
-			r.Kinds[name] = ""
+			p.Kinds[name] = ""
 		case bind.State.Dir:
-			r.Kinds[name] = directoryKind.noun
+			p.Kinds[name] = directoryKind.noun
 		default:
-			r.Kinds[name] = fileKind.noun
+			p.Kinds[name] = fileKind.noun
 		}
-	} else if st, err := statWithoutLinks(r.view, name); err == nil {
-		r.Kinds[name] = describeKind(st)
+	} else if st, err := statWithoutLinks(*p.view, name); err == nil {
+		p.Kinds[name] = describeKind(st)
 	}
-	return r.Kinds[name]
+	return p.Kinds[name]
 }
 
-func (r nodePathLookup) withoutLink(dir string) (lost []lostEntry) {
-	fd, err := r.view.Lookup(dir)
-	if err == nil {
+// withoutLink lists the entries of a volume's current version that are not to be reached. Nothing is asked that may hang.
+func (p pathLookup) withoutLink(dir string) []lostEntry {
+	return answer(p, p.WithoutLink, dir, func() (lost []lostEntry) {
+		fd, err := p.view.Lookup(dir)
+		if err != nil {
+			return nil
+		}
 		defer fd.Close()
-		err = r.view.NotHanging(dir, fd)
-	}
-	if err == nil {
-		volume := openedVolume{dir: fd, view: r.view, path: dir}
+		if p.view.NotHanging(dir, fd) != nil {
+			return nil
+		}
+		volume := openedVolume{dir: fd, view: *p.view, path: dir}
 		for range maxLookups { // the kubelet makes the links one after the other
 			if lost = volume.lostOnce(); len(lost) == 0 {
 				break
 			}
 		}
+		return lost
+	})
+}
+
+// volumesOf lists the volumes that the kubelet has a directory of for a pod; false: they are not known.
+func (p pathLookup) volumesOf(n *kubelet.Node, uid string) (volumes []kubelet.Volume, known bool) {
+	if p.view == nil {
+		volumes, known = p.Volumes[uid]
+		return volumes, known
 	}
-	r.WithoutLink[dir] = lost
-	return lost
-}
-
-func (r nodePathLookup) statReported(name string) (sys.Stat, error) {
-	st, err := statWithoutLinks(r.view, name)
-	r.Reported[name] = lookupOf(st, err)
-	return st, err
-}
-
-func (r nodePathLookup) volumesOf(n *kubelet.Node, uid string) ([]kubelet.Volume, bool) {
 	volumes, err := n.PodVolumes(uid)
 	if err != nil {
 		return nil, false
 	}
-	r.Volumes[uid] = volumes
+	p.Volumes[uid] = volumes
 	return volumes, true
-}
-
-// recordedPathLookup has the answers that were written down.
-type recordedPathLookup struct{ *Lookups }
-
-func (r recordedPathLookup) statHostPath(name string) (sys.Stat, error) {
-	return answerOf(r.HostPaths, name)
-}
-
-func answerOf(lookups map[string]Lookup, name string) (sys.Stat, error) {
-	lookup, known := lookups[name]
-	switch {
-	case !known:
-		return sys.Stat{}, fmt.Errorf("look up %q: it was not asked for", name)
-	case lookup.Errno == sys.ENOENT:
-		return sys.Stat{}, lookup.Absence
-	case lookup.Errno != 0:
-		return sys.Stat{}, lookup.Errno
-	case lookup.Unknown != "":
-		return sys.Stat{}, errors.New(lookup.Unknown)
-	}
-	return lookup.Stat, nil
-}
-
-func (r recordedPathLookup) pathMissing(name string, _ ...error) bool { return r.Missing[name] }
-
-func (r recordedPathLookup) missingInVolume(target target, _ string) bool {
-	return r.MissingIn[target.node.SubPathPoint(target.place)]
-}
-
-func (r recordedPathLookup) kindOf(name string, _ *target) string { return r.Kinds[name] }
-
-func (r recordedPathLookup) withoutLink(dir string) []lostEntry { return r.WithoutLink[dir] }
-
-func (r recordedPathLookup) statReported(name string) (sys.Stat, error) {
-	return answerOf(r.Reported, name)
-}
-
-func (r recordedPathLookup) volumesOf(_ *kubelet.Node, uid string) ([]kubelet.Volume, bool) {
-	volumes, known := r.Volumes[uid]
-	return volumes, known
 }
 
 // Merge adds the answers about another pod.

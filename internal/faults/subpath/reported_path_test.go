@@ -6,6 +6,8 @@ package subpath
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,18 +16,15 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // emptyNode has nothing at any path, and writes down which paths the kubelet's words had it look up.
-type emptyNode struct {
-	recordedPathLookup
-	asked []string
-}
-
-func (n *emptyNode) statReported(name string) (sys.Stat, error) {
-	n.asked = append(n.asked, name)
-	return sys.Stat{}, sys.ENOENT
+func emptyNode() pathLookup {
+	l := &Lookups{}
+	l.makeMaps()
+	return pathLookup{l, &mountns.View{}}
 }
 
 // waitsFor is a pod with a claim, a hostPath and a message of the kubelet.
@@ -76,9 +75,9 @@ func TestReportedPaths(t *testing.T) {
 		"stat /srv/pv: permission denied":                                                                "",
 		`secret "x" not found`:                                                                           "",
 	} {
-		n := &emptyNode{recordedPathLookup: recordedPathLookup{&Lookups{}}}
+		n := emptyNode()
 		found := podSources{node: testLayout(), pod: waitsFor(configError, message), claims: claims}.find(n, "app")
-		if got := strings.Join(n.asked, " "); got != want {
+		if got := strings.Join(slices.Collect(maps.Keys(n.Reported)), " "); got != want {
 			t.Errorf("%.200q: looked up %q, want %q", message, got, want)
 		}
 		if (want != "") != (len(found) == 1) || want != "" && (found[0].Code != fault.MissingBindSource || !strings.Contains(found[0].Evidence[0], want)) {
@@ -94,22 +93,12 @@ func TestReportedPaths(t *testing.T) {
 	}
 }
 
-// hostPathNode answers for each hostPath with the same.
-type hostPathNode struct {
-	recordedPathLookup
-	stat sys.Stat
-	err  error
-}
-
-func (n hostPathNode) statHostPath(string) (sys.Stat, error) { return n.stat, n.err }
-
 // TestSocketsHaveTheirPlace: a socket that is missing, or that something else has taken the place of, is not advised to be created.
 func TestSocketsHaveTheirPlace(t *testing.T) {
 	t.Parallel()
-	directory := hostPathNode{stat: sys.Stat{Mode: 0o040755}}
-	missing := hostPathNode{err: Absence{}}
+	directory, missing := Lookup{Stat: sys.Stat{Mode: 0o040755}}, Lookup{Errno: sys.ENOENT}
 	for name, c := range map[string]struct {
-		node hostPathNode
+		at   Lookup
 		path string
 		kind corev1.HostPathType
 		code fault.Code
@@ -123,11 +112,10 @@ func TestSocketsHaveTheirPlace(t *testing.T) {
 		"a directory, no socket": {directory, "/run/a", corev1.HostPathSocket, fault.SourceTypeMismatch, fault.PlaceSocket},
 		"a directory, no file":   {directory, "/run/a.sock", corev1.HostPathFile, fault.SourceTypeMismatch, fault.PlaceSource},
 	} {
-		c.node.recordedPathLookup = recordedPathLookup{&Lookups{}}
 		pod := waitsFor("ContainerCreating", "")
 		pod.Spec.Volumes = []corev1.Volume{hostPathOf("sock", c.path)}
 		pod.Spec.Volumes[0].HostPath.Type = &c.kind
-		found := podSources{node: testLayout(), pod: pod}.find(c.node, "app")
+		found := podSources{node: testLayout(), pod: pod}.find(pathLookup{Lookups: &Lookups{HostPaths: map[string]Lookup{c.path: c.at}}}, "app")
 		if len(found) != 1 || found[0].Code != c.code || found[0].Details.Place != c.want {
 			t.Errorf("%s: found %+v, want %s at %s", name, found, c.code, c.want)
 		}
@@ -162,15 +150,15 @@ func TestReportedPathsOfOthers(t *testing.T) {
 		if c.change != nil {
 			c.change(pod)
 		}
-		n, reads := &emptyNode{recordedPathLookup: recordedPathLookup{&Lookups{}}}, false
+		n, reads := emptyNode(), false
 		p := podSources{node: testLayout(), pod: pod}
 		p.readClaims(t.Context(), func(context.Context, *corev1.Pod) map[string]string {
 			reads = true
 			return c.claims
 		}, p.containers())
 		found := p.find(n, "app")
-		if looks := len(n.asked) > 0; reads != c.reads || looks != c.looks || looks != (len(found) > 0) {
-			t.Errorf("%s: read claims %v, looked up %q, found %+v, want %v and a lookup: %v", name, reads, n.asked, found, c.reads, c.looks)
+		if looks := len(n.Reported) > 0; reads != c.reads || looks != c.looks || looks != (len(found) > 0) {
+			t.Errorf("%s: read claims %v, looked up %v, found %+v, want %v and a lookup: %v", name, reads, n.Reported, found, c.reads, c.looks)
 		}
 		if p = (podSources{node: testLayout(), pod: pod}); c.reads && len(p.find(n, "app")) > 0 {
 			t.Errorf("%s: found without an API server", name)
