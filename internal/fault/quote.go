@@ -5,10 +5,19 @@ package fault
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
+
+// Most returns at most so many texts of a list. If there are more, another text says how many: more has a verb for the number.
+func Most(list []string, most int, more string) []string {
+	if len(list) <= most {
+		return list
+	}
+	return append(slices.Clone(list[:most]), fmt.Sprintf(more, len(list)-most))
+}
 
 // Quote returns a word that a shell reads as s, on one line, without a character that a terminal acts on. Text that can be
 // printed stands in single quotes, which dash, bash and busybox read alike. Other text takes the form $'...' of bash and

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
 )
 
 // ExcerptList serves Excerpters whose value is a JSON list with the important entries at its head: it keeps whole entries for
@@ -49,9 +51,5 @@ func SentenceValues(firstKey, allKey string, sentences []string) (map[string]str
 
 // JoinReasons joins at most so many reasons, and says how many more there are.
 func JoinReasons(reasons []string, most int) string {
-	text := strings.Join(reasons[:min(len(reasons), most)], "; ")
-	if more := len(reasons) - most; more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return text
+	return strings.Join(fault.Most(reasons, most, "and %d more"), "; ")
 }

@@ -145,7 +145,7 @@ func DescribeNamespaceHolders(holders []mountns.Holder) string {
 
 func namespaceHoldersText(holders []mountns.Holder, seesAll bool) string {
 	var parts []string
-	for _, k := range holders[:min(len(holders), maxNamespaceHolders)] {
+	for _, k := range holders {
 		switch k.Kind {
 		case mountns.Process:
 			parts = append(parts, fmt.Sprintf("process %d", k.PID))
@@ -157,11 +157,8 @@ func namespaceHoldersText(holders []mountns.Holder, seesAll bool) string {
 			parts = append(parts, fmt.Sprintf("the file %q that it is bound to in %s", k.Mount.Point, k.Mount.Namespace))
 		}
 	}
-	if more := len(holders) - maxNamespaceHolders; more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", more))
-	}
 	if len(parts) > 0 {
-		return strings.Join(parts, ", ")
+		return strings.Join(fault.Most(parts, maxNamespaceHolders, "%d more"), ", ")
 	}
 	if !seesAll {
 		return "something that was not found: a process that may not be looked into or does not show here, an open mount table, or a " +
@@ -230,15 +227,12 @@ const maxNames = 5
 
 func (c *Usage) holderNames() string {
 	var names []string
-	for _, h := range c.HolderInfos[:min(len(c.HolderInfos), maxNames)] {
+	for _, h := range c.HolderInfos {
 		if h.Inferred {
 			names = append(names, "perhaps "+h.Name())
 			continue
 		}
 		names = append(names, h.Name())
 	}
-	if more := len(c.HolderInfos) - maxNames; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(fault.Most(names, maxNames, "%d more"), ", ")
 }

@@ -181,12 +181,10 @@ func (l *lister) addContents(place *Place) {
 // describe names the places.
 func (r *Remains) describe() string {
 	var texts []string
-	for _, p := range r.Places[:min(len(r.Places), maxPlacesNamed)] {
+	for _, p := range r.Places {
 		texts = append(texts, p.String())
 	}
-	if more := len(r.Places) - maxPlacesNamed; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
+	texts = fault.Most(texts, maxPlacesNamed, "and %d more")
 	if r.NotListed != "" {
 		texts = append(texts, r.NotListed)
 	}

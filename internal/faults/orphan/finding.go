@@ -119,11 +119,7 @@ func (s *Survey) NoneReason(only string) string {
 		}
 		return text
 	}
-	text := strings.Join(said[:min(len(said), maxNamed)], ". ")
-	if more := len(said) - maxNamed; more > 0 {
-		text += fmt.Sprintf(". And %d more", more)
-	}
-	return text
+	return strings.Join(fault.Most(said, maxNamed, "And %d more"), ". ")
 }
 
 // RefusalReason says why nothing of the directory is removed.

@@ -124,10 +124,7 @@ func (v *Health) keptText(planned []plannedAction) string {
 	if len(users) == 0 {
 		return ""
 	}
-	if more := len(users) - maxNamed; more > 0 {
-		users = append(users[:maxNamed], fmt.Sprintf("and %d more", more))
-	}
-	return "; the broken mount stays until they start again in: " + strings.Join(users, ", ")
+	return "; the broken mount stays until they start again in: " + strings.Join(fault.Most(users, maxNamed, "and %d more"), ", ")
 }
 
 // repairVolume is about the volume's own mount.

@@ -87,11 +87,7 @@ func joinReasons(prefix string, reasons []string, otherwise string) string {
 	if len(reasons) == 0 {
 		return otherwise
 	}
-	text := prefix + strings.Join(reasons[:min(len(reasons), maxReasons)], ". ")
-	if more := len(reasons) - maxReasons; more > 0 {
-		text += fmt.Sprintf(". And %d more", more)
-	}
-	return text
+	return prefix + strings.Join(fault.Most(reasons, maxReasons, "And %d more"), ". ")
 }
 
 // heldResult returns the fault.

@@ -85,11 +85,8 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (repair.Part,
 	if len(stay) == 0 {
 		return plan, nil
 	}
-	if more := len(stay) - maxRefusalNotes; more > 0 {
-		stay = append(stay[:maxRefusalNotes], fmt.Sprintf("and %d more", more))
-	}
 	plan.Notes = map[string]string{}
-	return plan, processor.AddJSON(plan.Notes, map[string]any{keyRecoverRefused: stay})
+	return plan, processor.AddJSON(plan.Notes, map[string]any{keyRecoverRefused: fault.Most(stay, maxRefusalNotes, "and %d more")})
 }
 
 // maxRefusalNotes bounds of how many pods it is remembered why they stay.
