@@ -4,10 +4,15 @@
 package faults
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
 // Outcome is how a change went that a process made which can be lost. It is written down as JSON for the process that waits.
@@ -24,6 +29,39 @@ func OutcomeOf(err error, log *calls.Log, causes []error) Outcome {
 		return Outcome{Calls: log.All()}
 	}
 	return Outcome{err.Error(), slices.IndexFunc(causes, func(target error) bool { return errors.Is(err, target) }), log.All()}
+}
+
+// OrderJob is a job that does an order, in the namespace of its parent, and writes down how that went.
+func OrderJob[Order any](name string, causes []error, do func(ctx context.Context, order Order) error) subprocess.Job {
+	return subprocess.Job{Name: name, Run: func(ctx context.Context, in []byte, emit func(v any) error) error {
+		var order Order
+		if err := json.Unmarshal(in, &order); err != nil {
+			return fmt.Errorf("read order: %w", err)
+		}
+		log := &calls.Log{}
+		return emit(OutcomeOf(do(calls.With(ctx, log), order), log, causes))
+	}}
+}
+
+var errNoOutcome = errors.New("the helper process returned no result")
+
+// RunJob has a job done, by a runner of its own if that is nil, and adds its calls to those of ctx. process names the process among them. It is an error if
+// the job has no outcome.
+func RunJob(ctx context.Context, runner *subprocess.Runner, o subprocess.Options, process string) (Outcome, error) {
+	var outcome *Outcome
+	o.Each = func(text json.RawMessage) error { return json.Unmarshal(text, &outcome) }
+	err := cmp.Or(runner, &subprocess.Runner{}).Run(ctx, o)
+	log := calls.From(ctx)
+	if outcome != nil {
+		log.Add(outcome.Calls...)
+	}
+	switch {
+	case err != nil:
+		return Outcome{}, log.Did("wait4", process, err)
+	case outcome == nil:
+		return Outcome{}, errNoOutcome
+	}
+	return *outcome, nil
 }
 
 // Err is the error that was written down.

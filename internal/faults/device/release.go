@@ -5,20 +5,19 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"kubediag.org/kubediag/internal/faults"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Job is what Unmount has done in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
-var Job = subprocess.Job{Name: "device-unmount", Run: runUnmountJob}
+var Job = faults.OrderJob("device-unmount", unmountCauses, func(ctx context.Context, r unmountOrder) error {
+	return r.Holder.Do(func() error { return mount.Unmount(ctx, r.Mount, mount.Options{Check: r.checkState, Foreign: true}) })
+})
 
 // unmountDeadline is how long one unmount may take. The last one of a file system writes what is not written yet.
 const unmountDeadline = 2 * time.Minute
@@ -35,18 +34,6 @@ type unmountOrder struct {
 
 // unmountCauses are the errors that callers of Unmount distinguish.
 var unmountCauses = []error{mount.ErrNotMounted, mountns.ErrGone, mount.ErrBusy, mount.ErrChanged, ErrNotRemovable, sys.EINVAL}
-
-// runUnmountJob is the job. Its process is in the namespace of its parent.
-func runUnmountJob(ctx context.Context, in []byte, emit func(v any) error) error {
-	var r unmountOrder
-	if err := json.Unmarshal(in, &r); err != nil {
-		return fmt.Errorf("read order: %w", err)
-	}
-	log := &calls.Log{}
-	ctx = calls.With(ctx, log)
-	err := r.Holder.Do(func() error { return mount.Unmount(ctx, r.Mount, mount.Options{Check: r.checkState, Foreign: true}) })
-	return emit(faults.OutcomeOf(err, log, unmountCauses))
-}
 
 // checkState repeats what the mount tables say, from inside of the holder's namespace.
 func (r unmountOrder) checkState(st mount.State) error {

@@ -6,14 +6,12 @@ package device
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
@@ -42,28 +40,17 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	}
 	r := unmountOrder{Host: inspection.host, Layout: layoutOf(inspection.node), Holder: holder.Mount.Namespace, Mount: id}
 	owner := cmp.Or(holder.In.Pod.UID, "mount namespace "+holder.Mount.Namespace.String())
-	var answer *faults.Outcome
-	err = cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
+	outcome, err := faults.RunJob(ctx, i.Runner, subprocess.Options{
 		Job: Job.Name, Input: r, Deadline: unmountDeadline, Owner: owner,
 		Waits: []string{"device " + blockdev.Number{Major: r.Mount.Major, Minor: r.Mount.Minor}.String()},
-		Each:  func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
-	})
-	log := calls.From(ctx)
-	if answer != nil {
-		log.Add(answer.Calls...)
-	}
-	if err != nil {
-		_ = log.Did("wait4", "the process that unmounts "+r.Mount.Point, err)
-	}
+	}, "the process that unmounts "+r.Mount.Point)
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
 		return fmt.Errorf("unmount %q in mount namespace %s, which may still be done: %w", r.Mount.Point, r.Holder, err)
 	case err != nil:
 		return fmt.Errorf("unmount %q in mount namespace %s: %w", r.Mount.Point, r.Holder, err)
-	case answer == nil:
-		return fmt.Errorf("unmount %q in mount namespace %s: the helper process returned no result", r.Mount.Point, r.Holder)
 	}
-	return answer.Err(unmountCauses)
+	return outcome.Err(unmountCauses)
 }
 
 // findRemovable looks for the mount among those that may go.

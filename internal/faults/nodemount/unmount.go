@@ -4,9 +4,7 @@
 package nodemount
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +12,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -26,7 +23,7 @@ import (
 var ErrNotRemovable = errors.New("mount is left alone")
 
 // Job is the work of Unmount in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
-var Job = subprocess.Job{Name: "node-unmount", Run: runUnmount}
+var Job = faults.OrderJob("node-unmount", unmountCauses, runUnmount)
 
 // unmountDeadline is how long one unmount may take.
 const unmountDeadline = 10 * time.Second
@@ -77,22 +74,13 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 			order.PodsDir = node.PodsDir()
 		} // else it may be one of a stack
 	}
-	var answer *faults.Outcome
-	err = cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
+	outcome, err := faults.RunJob(ctx, i.Runner, subprocess.Options{
 		Job: Job.Name, Input: order, Deadline: unmountDeadline, Owner: "mounts of the node", Waits: []string{want.Device},
-		Each: func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
-	})
-	log := calls.From(ctx)
-	if answer != nil {
-		log.Add(answer.Calls...)
+	}, "the process that unmounts "+want.Point)
+	if err != nil {
+		return fmt.Errorf("unmount %q: %w", want.Point, err)
 	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("unmount %q: %w", want.Point, log.Did("wait4", "the process that unmounts "+want.Point, err))
-	case answer == nil:
-		return fmt.Errorf("unmount %q: the helper process returned no result", want.Point)
-	}
-	return answer.Err(unmountCauses)
+	return outcome.Err(unmountCauses)
 }
 
 // staysLeftOver reports whether a mount at a staging path may still be unmounted, by the pods and the attachments of this moment.
@@ -106,30 +94,23 @@ func (i *Inspector) staysLeftOver(ctx context.Context, want fault.Mount) (bool, 
 	}), nil
 }
 
-// runUnmount is the job. Its process is in the namespace of its parent.
-func runUnmount(ctx context.Context, in []byte, emit func(v any) error) error {
-	var order unmountOrder
-	if err := json.Unmarshal(in, &order); err != nil {
-		return fmt.Errorf("read order: %w", err)
-	}
-	log := &calls.Log{}
-	ctx = calls.With(ctx, log)
-	err := order.Kubelet.Do(func() error {
+// runUnmount is the job.
+func runUnmount(ctx context.Context, o unmountOrder) error {
+	return o.Kubelet.Do(func() error {
 		check := expectEqualBeneath
-		if order.PodsDir != "" {
-			check = func(state mount.State) error { return expectInNoPod(state, order.PodsDir) }
+		if o.PodsDir != "" {
+			check = func(state mount.State) error { return expectInNoPod(state, o.PodsDir) }
 		}
-		err := mount.Unmount(ctx, order.Mount, mount.Options{Check: check})
+		err := mount.Unmount(ctx, o.Mount, mount.Options{Check: check})
 		if errors.Is(err, mount.ErrChanged) { // the one beneath it shows once it is gone
-			mount.LocateAll(nil, []mount.ID{order.Mount}, func(_ int, st mount.State, errFind error) {
-				if errFind == nil && !st.Same(order.Mount) {
+			mount.LocateAll(nil, []mount.ID{o.Mount}, func(_ int, st mount.State, errFind error) {
+				if errFind == nil && !st.Same(o.Mount) {
 					err = mount.ErrNotMounted
 				}
 			})
 		}
 		return err
 	})
-	return emit(faults.OutcomeOf(err, log, unmountCauses))
 }
 
 // expectInNoPod makes sure that no mount in the directory of a pod is of the same file system.

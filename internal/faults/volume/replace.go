@@ -4,7 +4,6 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -53,13 +53,12 @@ type replaceOrder struct {
 	Owner string
 }
 
-// replaceResult is the outcome of a replacement.
-type replaceResult struct {
-	Done    bool
-	Refused string // why not; nothing was touched then
-	Busy    bool   // whether that is because something uses the mount that was to be unmounted
-	// Calls are the changing calls of the process.
-	Calls []calls.Call
+// replaceCauses are the reasons for which nothing was touched.
+var replaceCauses = []error{ErrInUse, ErrRefused}
+
+// refusal is the outcome of an order that was refused before it changed anything.
+func refusal(text string) faults.Outcome {
+	return faults.Outcome{Text: text, Cause: slices.Index(replaceCauses, ErrRefused)}
 }
 
 // replace puts the source in the place of a mount that was judged by an answer. The order says whether it is for
@@ -84,27 +83,20 @@ func (i *Inspector) replace(ctx context.Context, order replaceOrder, found mount
 }
 
 func (i *Inspector) runOrder(ctx context.Context, order replaceOrder, name string) (fault.Applied, error) {
-	var result replaceResult
-	each := func(text json.RawMessage) error { return json.Unmarshal(text, &result) }
-	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
-		Job: Job.Name, Input: order, Deadline: replaceDeadline, Each: each, Owner: order.Owner,
+	outcome, err := faults.RunJob(ctx, i.Runner, subprocess.Options{
+		Job: Job.Name, Input: order, Deadline: replaceDeadline, Owner: order.Owner,
 		Waits: []string{device{order.Major, order.Minor}.String(), device{order.Target.Major, order.Target.Minor}.String()},
-	})
-	log := calls.From(ctx)
-	if log.Add(result.Calls...); err != nil {
-		_ = log.Did("wait4", "the process that replaces "+order.Target.Point, err)
-	}
+	}, "the process that replaces "+order.Target.Point)
+	refused := outcome.Err(replaceCauses)
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
 		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: %w within %s", order.Target.Point, name, ErrHung, replaceDeadline)
 	case err != nil:
 		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: %w", order.Target.Point, name, err)
-	case result.Busy:
-		return fault.Applied{}, fmt.Errorf("%w: %w: %s", ErrRefused, ErrInUse, result.Refused)
-	case result.Refused != "":
-		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, result.Refused)
-	case !result.Done:
-		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: the helper process returned no result", order.Target.Point, name)
+	case errors.Is(refused, ErrInUse):
+		return fault.Applied{}, fmt.Errorf("%w: %w: %s", ErrRefused, ErrInUse, outcome.Text)
+	case refused != nil:
+		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, outcome.Text)
 	}
 	return fault.Applied{Message: fmt.Sprintf("put %q in its place", name)}, nil
 }
@@ -116,7 +108,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 		return fmt.Errorf("read order: %w", err)
 	}
 	if order.MountNamespace.UserNamespace == 0 {
-		return emit(replaceResult{Refused: "which user namespace owns the mount namespace is not known"})
+		return emit(refusal("which user namespace owns the mount namespace is not known"))
 	}
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
@@ -134,7 +126,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	}
 	tree, err := order.cloneSource()
 	if err != nil {
-		return emit(replaceResult{Refused: err.Error()})
+		return emit(refusal(err.Error()))
 	}
 	defer tree.Close()
 	err = order.MountNamespace.Do(func() error {
@@ -158,16 +150,19 @@ const (
 // report emits how an order went.
 func (o replaceOrder) report(err error, log *calls.Log, emit func(v any) error) error {
 	if nothingTouched(err) {
-		result := replaceResult{Refused: err.Error(), Busy: o.Remove && errors.Is(err, mount.ErrBusy), Calls: log.All()}
-		if !o.MountNamespace.Same(o.KubeletNamespace) && (errors.Is(err, mount.ErrBusy) || errors.Is(err, sys.EINVAL)) {
-			result.Refused += "; the container gets the volume when it is restarted" // the kernel does not allow to replace its mount while it runs
+		outcome := refusal(err.Error())
+		if outcome.Calls = log.All(); o.Remove && errors.Is(err, mount.ErrBusy) {
+			outcome.Cause = slices.Index(replaceCauses, ErrInUse)
 		}
-		return emit(result)
+		if !o.MountNamespace.Same(o.KubeletNamespace) && (errors.Is(err, mount.ErrBusy) || errors.Is(err, sys.EINVAL)) {
+			outcome.Text += "; the container gets the volume when it is restarted" // the kernel does not allow to replace its mount while it runs
+		}
+		return emit(outcome)
 	}
 	if err != nil {
-		return errors.Join(err, emit(replaceResult{Calls: log.All()}))
+		return errors.Join(err, emit(faults.Outcome{Calls: log.All()}))
 	}
-	return emit(replaceResult{Done: true, Calls: log.All()})
+	return emit(faults.Outcome{Calls: log.All()})
 }
 
 // pinMount has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system
