@@ -78,13 +78,13 @@ func TestBadLines(t *testing.T) {
 }
 
 func TestLinesDoNotAllocate(t *testing.T) {
-	text, n := nodeText(), 0
+	text, n := []byte(recorded(t, "kubelet-1.18.mountinfo")), 0
 	allocs := testing.AllocsPerRun(10, func() {
 		for line := range Lines(text) {
 			_, _, major, _, _ := line.Numbers()
 			kind, _ := line.FSType()
 			below, _ := line.Below("/var/lib/kubelet/pods")
-			if below && major == 0 && string(kind) == "tmpfs" {
+			if below && major != 0 && len(kind) > 0 {
 				n++
 			}
 		}
