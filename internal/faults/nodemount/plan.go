@@ -92,7 +92,7 @@ func (i *Inspector) Left(ctx context.Context, actions []fault.Action) (layers ma
 	layers = map[string]int{}
 	for _, a := range actions {
 		if top, ok := table.Top(a.Mount.Point); ok {
-			layers[a.Mount.Point] = len(layersBelow(table, top))
+			layers[a.Mount.Point] = len(table.Stack(top))
 		}
 		m, ok := table.ByID(a.Mount.MountInfoID)
 		if found := faults.MountOf(mountns.Mount{Mount: m, Namespace: ns}); ok && found.Same(fault.Mount{

@@ -129,7 +129,7 @@ func observe(l *kubelet.Layout, ns mountns.Namespace, table *mountinfo.Table) *E
 		if below, ok := table.ByID(m.Parent); !ok || below.Point != m.Point {
 			continue // it lies there alone, as most do
 		}
-		layers := layersBelow(table, m)
+		layers := table.Stack(m)
 		differs := func(o mountinfo.Mount) bool { return o.FSType != m.FSType || o.Source != m.Source || o.Root != m.Root }
 		alike := slices.IndexFunc(layers, differs)
 		if alike < 0 {
@@ -150,19 +150,6 @@ func observe(l *kubelet.Layout, ns mountns.Namespace, table *mountinfo.Table) *E
 		e.Stacks, e.More = e.Stacks[:maxStacks], len(e.Stacks)-maxStacks
 	}
 	return e
-}
-
-// layersBelow lists the mounts at the place of m that lie on each other, from m down.
-func layersBelow(table *mountinfo.Table, m mountinfo.Mount) []mountinfo.Mount {
-	layers := []mountinfo.Mount{m}
-	for len(layers) < len(table.Mounts()) { // a table that is no tree, as only a forged text holds, must not hang us
-		below, ok := table.ByID(layers[len(layers)-1].Parent)
-		if !ok || below.Point != m.Point {
-			break
-		}
-		layers = append(layers, below)
-	}
-	return layers
 }
 
 // peerGroups counts the mounts of each peer group.

@@ -315,8 +315,9 @@ func (v *Volume) setInside() {
 
 // hiddenBelow lists the mounts at the place of a mount that it hides, the lowest first.
 func (h *hostMounts) hiddenBelow(m mountinfo.Mount) []mountinfo.Mount {
-	stack := h.mountStack(m)
-	return stack[:len(stack)-1]
+	hidden := h.table.Stack(m)[1:]
+	slices.Reverse(hidden)
+	return hidden
 }
 
 // Some CSI drivers publish a volume as a symbolic link to a mount of their own, such as those of Fluid and of IBM Storage Scale. The container

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -273,20 +272,6 @@ func (h *hostMounts) withNamespace(m mountinfo.Mount) mountns.Mount {
 	return mountns.Mount{Mount: m, Unique: h.node.UniqueID(m.ID), Namespace: h.namespace}
 }
 
-// mountStack lists the mounts at the point of m that lead up to it, the lowest first.
-func (h *hostMounts) mountStack(m mountinfo.Mount) []mountinfo.Mount {
-	stack := []mountinfo.Mount{m}
-	for at := m; len(stack) < len(h.table.Mounts()); {
-		below, ok := h.table.ByID(at.Parent)
-		if !ok || below.Point != m.Point || m.Point == "" {
-			break
-		}
-		at, stack = below, append(stack, below)
-	}
-	slices.Reverse(stack)
-	return stack
-}
-
 // maxFollowed bounds the symbolic links that are followed in one path.
 const maxFollowed = 40
 
@@ -351,7 +336,8 @@ func (h *hostMounts) locateInStaged(volume *Volume, staged mountns.Mount, point 
 	}
 	root, stagedRoot := unmarkedRoot(volume.Mount.Mount), unmarkedRoot(staged.Mount)
 	// The directory that the lowest of the mounts at the staging path covers, and the device it is on.
-	lowest := h.mountStack(staged.Mount)[0]
+	stack := h.table.Stack(staged.Mount)
+	lowest := stack[len(stack)-1]
 	on, covers := h.table.ByID(lowest.Parent)
 	way, leads := mountinfo.Below(on.Point, lowest.Point)
 	disk, dir := deviceOf(on), path.Join(unmarkedRoot(on), way)

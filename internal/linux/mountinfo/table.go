@@ -281,6 +281,19 @@ func (t *Table) Top(point string) (Mount, bool) {
 	return m, true
 }
 
+// Stack lists the mounts at the point of m that lie on each other, from m down.
+func (t *Table) Stack(m Mount) []Mount {
+	stack := []Mount{m}
+	for len(stack) < len(t.mounts) { // a table that is no tree, as only a forged text holds, must not hang us
+		below, ok := t.ByID(stack[len(stack)-1].Parent)
+		if !ok || below.Point != m.Point {
+			break
+		}
+		stack = append(stack, below)
+	}
+	return stack
+}
+
 // nextOnPath is the mount on the one at index that a lookup of path meets first: the
 // one with the shortest point. -1: none.
 func (t *Table) nextOnPath(index int, path string) int {
