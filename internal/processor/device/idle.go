@@ -42,13 +42,7 @@ type IdleRecoverer struct {
 	Now func() time.Duration
 
 	mu      sync.Mutex
-	samples map[fault.Device]counterSample // nil: File was not read yet
-}
-
-// counterSample is a device's counters and when they were first seen with these values.
-type counterSample struct {
-	activity blockdev.Activity
-	since    time.Duration // since the boot
+	samples map[fault.Device]idleSample // nil: File was not read yet
 }
 
 // Name is idleDeviceRecover.
@@ -157,11 +151,11 @@ func (h *IdleRecoverer) idleDuration(d blockdev.Device) (lasted time.Duration, w
 	defer h.mu.Unlock()
 	key := device.Reference(d)
 	before, known := h.samples[key]
-	if !known || before.activity != now || now.InFlight > 0 {
-		h.samples[key] = counterSample{now, h.sinceBoot()}
+	if !known || before.Activity != now || now.InFlight > 0 {
+		h.samples[key] = idleSample{key, now, h.sinceBoot()}
 		return 0, "", nil
 	}
-	return h.sinceBoot() - before.since, "", nil
+	return h.sinceBoot() - before.Since, "", nil
 }
 
 func (h *IdleRecoverer) sinceBoot() time.Duration {
@@ -198,7 +192,7 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if before, known := h.samples[device.Reference(d)]; known && (before.activity != now || now.InFlight > 0) {
+		if before, known := h.samples[device.Reference(d)]; known && (before.Activity != now || now.InFlight > 0) {
 			return fmt.Errorf("%w: %s was used since it was planned for", device.ErrNotRemovable, d.Node())
 		}
 		return nil

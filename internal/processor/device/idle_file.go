@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -24,6 +26,7 @@ type idleFile struct {
 	Devices []idleSample `json:"devices"`
 }
 
+// idleSample is a device's counters and when they were first seen with these values.
 type idleSample struct {
 	Device   fault.Device      `json:"device"`
 	Activity blockdev.Activity `json:"activity"`
@@ -38,7 +41,7 @@ func (h *IdleRecoverer) readFile(devices []blockdev.Device) error {
 	defer h.mu.Unlock()
 	seen := h.samples
 	if seen == nil && h.File != "" {
-		seen = map[fault.Device]counterSample{}
+		seen = map[fault.Device]idleSample{}
 		content, err := os.ReadFile(h.File)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("read what was seen of devices: %w", err)
@@ -55,11 +58,11 @@ func (h *IdleRecoverer) readFile(devices []blockdev.Device) error {
 		}
 		for _, s := range earlier.Devices {
 			if s.Since >= 0 && s.Since <= h.sinceBoot() {
-				seen[s.Device] = counterSample{s.Activity, s.Since}
+				seen[s.Device] = s
 			}
 		}
 	}
-	kept := map[fault.Device]counterSample{}
+	kept := map[fault.Device]idleSample{}
 	for _, d := range devices {
 		if s, ok := seen[device.Reference(d)]; ok {
 			kept[device.Reference(d)] = s
@@ -80,10 +83,7 @@ func (h *IdleRecoverer) writeFile() error {
 	if err != nil {
 		return err
 	}
-	kept := idleFile{Boot: boot, Devices: []idleSample{}}
-	for device, s := range h.samples {
-		kept.Devices = append(kept.Devices, idleSample{device, s.activity, s.since})
-	}
+	kept := idleFile{Boot: boot, Devices: slices.AppendSeq([]idleSample{}, maps.Values(h.samples))}
 	content, err := json.Marshal(kept)
 	if err == nil {
 		err = os.WriteFile(h.File+".part", content, 0o600)
