@@ -27,11 +27,7 @@ const (
 
 // StatForceSync returns the file system's own, present facts about the file.
 func (f *FD) StatForceSync(mask uint32) (Stat, error) {
-	st, err := statx(f.number, "", unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH, mask)
-	if err == unix.EINVAL { // before 4.11, where stat asks by itself
-		return fstatat(f.number, "", unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH)
-	}
-	return st, err
+	return statx(f.number, "", unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH, mask)
 }
 
 // FileSystemReadOnly asks the file system (statfs), and reports whether it, or the

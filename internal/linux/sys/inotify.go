@@ -45,9 +45,6 @@ type Watcher struct {
 // fs.inotify.max_user_instances of them, or the process too many files.
 func NewWatcher() (*Watcher, error) {
 	n, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err == unix.ENOSYS {
-		return nil, &UnsupportedError{Feature: "inotify", Kernel: "2.6.27"}
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -43,14 +43,10 @@ type mntNSInfo struct {
 }
 
 // ExpectMountNamespace fails with EINVAL if n is a namespace of another kind than
-// those of mounts. A kernel before 4.11 does not give the kind, and setns(2) alone
-// refuses there.
+// those of mounts.
 func (n NamespaceFD) ExpectMountNamespace() error {
 	kind, err := retryInterrupted(func() (int, error) { return unix.IoctlRetInt(n.number, nsGetType) })
-	switch {
-	case err == unix.ENOTTY:
-		return nil
-	case err == nil && kind != unix.CLONE_NEWNS:
+	if err == nil && kind != unix.CLONE_NEWNS {
 		return unix.EINVAL
 	}
 	return err

@@ -279,18 +279,7 @@ func OtherThreads(pid int) ([]int, error) {
 // ThreadProc names a file of the calling thread below /proc ("mountinfo").
 // The caller must be locked to its thread, or be content with any of the
 // process' threads. /proc/self is no substitute: it is the main thread.
-func ThreadProc(name string) string {
-	if threadSelf() {
-		return "thread-self/" + name
-	}
-	return "self/task/" + strconv.Itoa(unix.Gettid()) + "/" + name
-}
-
-// threadSelf is whether /proc/thread-self is there (3.17).
-var threadSelf = sync.OnceValue(func() bool {
-	_, err := ReadlinkProc("thread-self")
-	return err == nil
-})
+func ThreadProc(name string) string { return "thread-self/" + name }
 
 // FDMountID reads the mount ID of an open file from its fdinfo (3.15), for kernels
 // whose statx does not give it.

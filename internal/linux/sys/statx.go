@@ -77,11 +77,7 @@ func (f *FD) StatAt(name string, mask uint32) (Stat, error) {
 
 func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	var x unix.Statx_t
-	err := retryInterruptedError(func() error { return unix.Statx(dir, path, flags, int(mask), &x) })
-	if err == unix.ENOSYS {
-		return fstatat(dir, path, flags)
-	}
-	if err != nil {
+	if err := retryInterruptedError(func() error { return unix.Statx(dir, path, flags, int(mask), &x) }); err != nil {
 		return Stat{}, err
 	}
 	stat := Stat{
@@ -101,23 +97,6 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 		stat.Born = time.Unix(x.Btime.Sec, int64(x.Btime.Nsec)).UTC()
 	}
 	return stat, nil
-}
-
-// fstatat stands in for statx before 4.11. There is no way to keep it from
-// asking the file system there, so callers must know that it is a local one.
-func fstatat(dir int, path string, flags int) (Stat, error) {
-	var st unix.Stat_t
-	flags &^= unix.AT_STATX_DONT_SYNC
-	if err := retryInterruptedError(func() error { return unix.Fstatat(dir, path, &st, flags) }); err != nil {
-		return Stat{}, err
-	}
-	return Stat{
-		Mask: StatType | StatNlink | StatIno | StatAccessed | StatChanged, Mode: uint16(st.Mode),
-		Nlink: uint32(st.Nlink), Ino: st.Ino,
-		Accessed: time.Unix(st.Atim.Unix()).UTC(), Changed: time.Unix(st.Ctim.Unix()).UTC(),
-		Major: unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
-		RdevMajor: unix.Major(uint64(st.Rdev)), RdevMinor: unix.Minor(uint64(st.Rdev)),
-	}, nil
 }
 
 // statfs asks the file system about itself, and waits for it (of a descriptor opened
