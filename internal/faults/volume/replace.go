@@ -56,8 +56,8 @@ type replaceOrder struct {
 // replaceCauses are the reasons for which nothing was touched.
 var replaceCauses = []error{ErrInUse, ErrRefused}
 
-// refusal is the outcome of an order that was refused before it changed anything.
-func refusal(text string) faults.Outcome {
+// refusedOrder is the outcome of an order that was refused before it changed anything.
+func refusedOrder(text string) faults.Outcome {
 	return faults.Outcome{Text: text, Cause: slices.Index(replaceCauses, ErrRefused)}
 }
 
@@ -108,7 +108,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 		return fmt.Errorf("read order: %w", err)
 	}
 	if order.MountNamespace.UserNamespace == 0 {
-		return emit(refusal("which user namespace owns the mount namespace is not known"))
+		return emit(refusedOrder("which user namespace owns the mount namespace is not known"))
 	}
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
@@ -126,7 +126,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	}
 	tree, err := order.cloneSource()
 	if err != nil {
-		return emit(refusal(err.Error()))
+		return emit(refusedOrder(err.Error()))
 	}
 	defer tree.Close()
 	err = order.MountNamespace.Do(func() error {
@@ -150,7 +150,7 @@ const (
 // report emits how an order went.
 func (o replaceOrder) report(err error, log *calls.Log, emit func(v any) error) error {
 	if nothingTouched(err) {
-		outcome := refusal(err.Error())
+		outcome := refusedOrder(err.Error())
 		if outcome.Calls = log.All(); o.Remove && errors.Is(err, mount.ErrBusy) {
 			outcome.Cause = slices.Index(replaceCauses, ErrInUse)
 		}
