@@ -156,8 +156,8 @@ func (l *lister) remainsOf(uid string) (*Remains, error) {
 // removes its own files itself.
 func (l *lister) addContents(place *Place) {
 	if place.Kind == Directory && !kubelet.FillsItself(place.Plugin) {
-		dir, err := mountns.View{}.Lookup(place.Mount.Point) // an error: it is gone, or no directory that may be listed
-		if err == nil && (mountns.View{}).NotHanging(place.Mount.Point, dir) == nil {
+		dir, err := mountns.View{}.LookupNotHanging(place.Mount.Point) // an error: it is gone, or no directory that may be listed
+		if err == nil {
 			names, _, _ := sys.ListDir(dir, maxFiles) // none: it is no directory
 			place.Files = min(len(names), maxFiles)
 		}

@@ -39,7 +39,15 @@ func (c containerSources) halfWritten() (found []fault.Finding) {
 			continue
 		}
 		dir := c.volumeDir(v)
-		for _, entry := range c.paths.withoutLink(dir) {
+		lost := answer(c.paths, c.paths.WithoutLink, dir, func() (lost []lostEntry) {
+			for range maxLookups { // the kubelet makes the links one after the other
+				if lost = withoutLink(*c.paths.view, dir); len(lost) == 0 {
+					break
+				}
+			}
+			return lost
+		})
+		for _, entry := range lost {
 			if !c.mountsEntry(v.Name, entry.Name) {
 				continue
 			}
@@ -78,9 +86,14 @@ func (c containerSources) mountsEntry(volume, entry string) bool {
 	return false
 }
 
-// lostOnce lists the entries of the volume that the kubelet has written and that have no link.
-func (v openedVolume) lostOnce() (lost []lostEntry) {
-	version, resolved, err := v.openByComponents(kubelet.DataLink)
+// withoutLink lists the entries that the kubelet has written to the directory of a volume and that have no link. Nothing is asked that may hang.
+func withoutLink(view mountns.View, dir string) (lost []lostEntry) {
+	fd, err := view.LookupNotHanging(dir)
+	if err != nil {
+		return nil
+	}
+	defer fd.Close()
+	version, resolved, err := openedVolume{dir: fd, view: view, path: dir}.openByComponents(kubelet.DataLink)
 	if err != nil {
 		return nil
 	}
@@ -94,7 +107,7 @@ func (v openedVolume) lostOnce() (lost []lostEntry) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		entry, err := mountns.LookupIn(v.dir, path.Join(v.path, name))
+		entry, err := mountns.LookupIn(fd, path.Join(dir, name))
 		switch {
 		case errors.Is(err, sys.ENOENT):
 			lost = append(lost, lostEntry{Name: name})

@@ -137,13 +137,10 @@ func (c containerSources) claimPoint() string {
 
 // statWithoutLinks looks at the entry at a path with no symbolic link in it. A file system that may hang is not asked.
 func statWithoutLinks(view mountns.View, name string) (sys.Stat, error) {
-	fd, err := view.Lookup(name)
+	fd, err := view.LookupNotHanging(name)
 	if err != nil {
 		return sys.Stat{}, err
 	}
 	defer fd.Close()
-	if err := view.NotHanging(name, fd); err != nil {
-		return sys.Stat{}, err
-	}
 	return fd.Stat(sys.StatType)
 }

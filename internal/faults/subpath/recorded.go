@@ -262,27 +262,6 @@ func (p pathLookup) kindOf(name string, bound *target) string {
 	return p.Kinds[name]
 }
 
-// withoutLink lists the entries of a volume's current version that are not to be reached. Nothing is asked that may hang.
-func (p pathLookup) withoutLink(dir string) []lostEntry {
-	return answer(p, p.WithoutLink, dir, func() (lost []lostEntry) {
-		fd, err := p.view.Lookup(dir)
-		if err != nil {
-			return nil
-		}
-		defer fd.Close()
-		if p.view.NotHanging(dir, fd) != nil {
-			return nil
-		}
-		volume := openedVolume{dir: fd, view: *p.view, path: dir}
-		for range maxLookups { // the kubelet makes the links one after the other
-			if lost = volume.lostOnce(); len(lost) == 0 {
-				break
-			}
-		}
-		return lost
-	})
-}
-
 // volumesOf lists the volumes that the kubelet has a directory of for a pod; false: they are not known.
 func (p pathLookup) volumesOf(n *kubelet.Node, uid string) (volumes []kubelet.Volume, known bool) {
 	if p.view == nil {

@@ -98,11 +98,8 @@ func (s *copySearch) takePlainDir(p *plainDir, m mountns.Mount) {
 	v := s.enumerator.volumeAt(p.place, mountns.Mount{})
 	v.Mismatch.PlainAt = fmt.Sprintf("container %q at %q", other.owner.Container, m.Point)
 	v.Staging, v.NoStagingReason = nil, fmt.Sprintf("nothing is mounted at %q, so there is no mount to replace", p.point)
-	dir, err := mountns.View{}.Lookup(p.point)
-	if err == nil {
-		err = mountns.View{}.NotHanging(p.point, dir) // of a mount that came meanwhile
-	}
-	health := &Health{Evidence: Evidence{Volume: *v}, Replacement: Replacement{NoSourceReason: v.NoStagingReason, WrittenToNodeDisk: namesIn(dir, err)}}
+	names := namesIn(mountns.View{}.LookupNotHanging(p.point)) // a mount may have come meanwhile
+	health := &Health{Evidence: Evidence{Volume: *v}, Replacement: Replacement{NoSourceReason: v.NoStagingReason, WrittenToNodeDisk: names}}
 	health.Verdict = Judge(health.Evidence)
 	s.volumes = append(s.volumes, health)
 }

@@ -29,6 +29,19 @@ func (v View) Lookup(name string) (*sys.FD, error) {
 	return lookup(nil, name, name, pathMounts{known: v.Known})
 }
 
+// LookupNotHanging is Lookup of a file that does not lie on a file system that may hang itself (ErrMayBlock).
+func (v View) LookupNotHanging(name string) (*sys.FD, error) {
+	fd, err := v.Lookup(name)
+	if err == nil {
+		err = v.NotHanging(name, fd)
+	}
+	if err != nil {
+		fd.Close()
+		return nil, err
+	}
+	return fd, nil
+}
+
 // LookupFollowing is Lookup of an absolute path with symbolic links. If it has any, no part of the way may lie on a file
 // system that may hang, the end included (ErrMayBlock). resolved is the path with the links replaced that were followed.
 func (v View) LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
