@@ -18,9 +18,7 @@ import (
 func TestCapabilitiesRestOnTestsThatExist(t *testing.T) {
 	t.Parallel()
 	found, err := findTests("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range slices.Concat(sheets()[0].rows, sheets()[1].rows) {
 		if len(c.tests) == 0 {
 			t.Errorf("%s: no test shows it", c.name)
@@ -127,9 +125,7 @@ func TestTablesAreWrittenAndCompared(t *testing.T) {
 	columns, page := []*column{kernel, scenes}, func() string {
 		t.Helper()
 		text, err := os.ReadFile(supportPage)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(text)
 	}
 	var out strings.Builder
@@ -139,9 +135,7 @@ func TestTablesAreWrittenAndCompared(t *testing.T) {
 	if err := support(&out, columns, true, false); err == nil {
 		t.Error("a page that differs: no error")
 	}
-	if err := support(&out, columns, true, true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, support(&out, columns, true, true))
 	for _, want := range []string{"| unmap krbd devices that are idle | in part: lacks wings |\n", "|\n\nWords.\n\n", "| openat2 (5.6) | no |\n"} {
 		if !strings.Contains(page(), want) {
 			t.Errorf("%q is missing in\n%s", want, page())

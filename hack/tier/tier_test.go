@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // module writes a module of test files into a folder of its own and goes there.
@@ -24,12 +26,8 @@ func module(t *testing.T, files map[string]string) {
 	files["go.mod"] = "module example.org/m\n\ngo 1.26\n"
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	t.Chdir(dir)
 }
@@ -39,9 +37,7 @@ func runTier(t *testing.T, tr tier) (ok bool, printed, closing string) {
 	t.Helper()
 	var out bytes.Buffer
 	ok, err := run(t.Context(), &out, tr, options{fuzzTime: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	return ok, out.String(), lines[len(lines)-1]
 }
@@ -94,9 +90,7 @@ func TestGood(t *testing.T) {}
 
 func TestTierRunsItsOwnTestsAlone(t *testing.T) {
 	built, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Setenv("GOCACHE", strings.TrimSpace(string(built)))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // for what fuzz tests find
 	module(t, map[string]string{
@@ -122,9 +116,7 @@ func TestTierRunsItsOwnTestsAlone(t *testing.T) {
 // TestRunSelects has every tier run only the tests that a pattern selects, and no package without any.
 func TestRunSelects(t *testing.T) {
 	built, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Setenv("GOCACHE", strings.TrimSpace(string(built)))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // for what fuzz tests find
 	const tests = "package a\nimport \"testing\"\nfunc Test%s(t *testing.T) { t.Run(\"x\", func(t *testing.T) {}); t.Run(\"y\", func(t *testing.T) { t.Error() }) }\n" +
@@ -206,3 +198,5 @@ func TestFuzzTimeIsNoFailure(t *testing.T) {
 		}
 	}
 }
+
+var must = kerneltest.Must

@@ -111,22 +111,16 @@ func TestLooksAtSources(t *testing.T) {
 	t.Parallel()
 	const uid = "7f1b6f0a-8c3d-4a57-9a0e-0123456789ab"
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "pods", uid), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, "pods", uid), 0o755))
 	node, err := kubelet.Local(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pod := kubelettest.WaitingPod(uid, root+"/missing", corev1.ContainerStateWaiting{Reason: "ContainerCreating"})
 	a := &agent{pods: &nodePods{}, watched: &volume.Inspector{}}
 	look := func() []fault.Finding {
 		t.Helper()
 		found := a.looks()[fault.SearchSources].(nodeLook)
 		survey, err := nodeLook{found.search, node, found.node}.Look(t.Context(), mountstate.Scope{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return survey.Findings
 	}
 	a.pods.replacePod(nil, pod)

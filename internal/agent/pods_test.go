@@ -101,18 +101,14 @@ func TestLargePodIsWatched(t *testing.T) {
 func TestCacheSeesOneNode(t *testing.T) {
 	t.Parallel()
 	scheme, err := kubeclient.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	long := strings.Repeat("n", 60) + "." + strings.Repeat("n", 60)
 	for _, node := range []string{"n1", long} {
 		o := cacheOptions(node)
 		selectors := map[string]string{}
 		for object, by := range o.ByObject {
 			gvk, err := apiutil.GVKForObject(object, scheme)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if by.Label != nil {
 				selectors[gvk.Kind] = by.Label.String()
 			}

@@ -99,13 +99,9 @@ func TestObjectsAsTheAgent(t *testing.T) {
 			Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv}},
 		}, metav1.CreateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m, err := newManager(impersonate(env.Config, serviceAccount("kubediag-agent")), options{NodeName: node, MetricsBindAddress: "0", HealthProbeBindAddress: "0"}, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pods := &nodePods{node: node, live: m.GetAPIReader()}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) { // the API server's own view of its roles lags behind them
 		if _, err = pods.CSINode(t.Context()); err == nil || time.Now().After(deadline) {

@@ -17,9 +17,7 @@ func open(t *testing.T, dir, boot string) *Recorder {
 	t.Helper()
 	s := newServer()
 	r, err := New(Options{Node: "n1", Boot: boot, Namespace: "kubediag", DataRoot: dir, Client: s, Reader: s, Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -32,18 +30,12 @@ func TestBegunRepairsAreKept(t *testing.T) {
 	file := filepath.Join(dir, journalFile)
 	first := open(t, dir, "boot-1")
 	for n := range 3 {
-		if err := first.Begin(repair(n, nil), byPolicy); err != nil {
-			t.Fatal(err)
-		}
+		must(t, first.Begin(repair(n, nil), byPolicy))
 	}
 	first.Left(repair(0, nil))
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, append(text, `{"boot":"boot-1","ended`...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(file, append(text, `{"boot":"boot-1","ended`...), 0o600))
 	second := open(t, dir, "boot-1")
 	begun := map[string]bool{}
 	for _, r := range second.Begun() {

@@ -27,6 +27,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -128,9 +129,7 @@ func (s *server) all() []*v1.Diagnosis {
 func (s *server) start(t *testing.T, dir string) (r *Recorder, stop func()) {
 	t.Helper()
 	r, err := New(Options{Node: "n1", Namespace: "kubediag", DataRoot: dir, Client: s, Reader: s, Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- r.Run(ctx) }()
@@ -146,9 +145,7 @@ func (s *server) start(t *testing.T, dir string) (r *Recorder, stop func()) {
 func left(t *testing.T, dir string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, spoolDir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return names
 }
 
@@ -163,9 +160,7 @@ func TestRecord(t *testing.T) {
 		failed := r.Add(repair(8, errors.New("device or resource busy")), byPolicy)
 		synctest.Wait()
 		d := &v1.Diagnosis{}
-		if err := s.Get(t.Context(), client.ObjectKey{Namespace: "kubediag", Name: name}, d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "kubediag", Name: name}, d))
 		st := d.Status
 		if d.Spec.Mode != v1.ModeRecord || d.Spec.NodeName != "n1" || d.Spec.PodReference.Name != "web-7" || d.Labels[v1.LabelOrigin] != v1.OriginSentinel ||
 			d.Labels[v1.LabelNode] != "n1" {
@@ -184,9 +179,7 @@ func TestRecord(t *testing.T) {
 			(v1.ActionCall{Name: "umount2", Arguments: "/kubelet/7 MNT_DETACH", Result: "ok"}) {
 			t.Errorf("action %+v", a)
 		}
-		if err := s.Get(t.Context(), client.ObjectKey{Namespace: "kubediag", Name: failed}, d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Get(t.Context(), client.ObjectKey{Namespace: "kubediag", Name: failed}, d))
 		st = d.Status
 		if st.Phase != v1.DiagnosisFailed || st.Outcome != v1.OutcomeFaultFound || st.Operations[0].Actions[0].Calls[0].Result != "device or resource busy" {
 			t.Errorf("status %+v", st)
@@ -380,24 +373,20 @@ func TestQueueIsBounded(t *testing.T) {
 func TestForeignFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, spoolDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, spoolDir), 0o700))
 	for name, text := range map[string]string{
 		"half.part": "{", "torn.json": `{"metadata":`, "other.json": `{"metadata":{"name":"x"}}`,
 		"run.json": `{"metadata":{"name":"run","namespace":"kubediag"},"spec":{"mode":"Recover","nodeName":"n2"}}`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, spoolDir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, spoolDir, name), []byte(text), 0o600))
 	}
 	s := newServer()
 	r, err := New(Options{Node: "n1", Namespace: "kubediag", DataRoot: dir, Client: s, Reader: s, Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	if len(r.queue) > 0 || len(left(t, dir)) > 0 {
 		t.Errorf("queue %v, files %q", r.queue, left(t, dir))
 	}
 }
+
+var must = kerneltest.Must

@@ -16,19 +16,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // Every kind that is used has its resource, so that no client has to ask for it.
 func TestMapper(t *testing.T) {
 	t.Parallel()
 	mapper, err := newMapper(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	scheme, err := NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for kind, want := range map[schema.GroupVersionKind]string{
 		v1.GroupVersion.WithKind("Diagnosis"): "diagnoses", v1.GroupVersion.WithKind("Operation"): "operations",
 		v1.GroupVersion.WithKind("OperationSet"): "operationsets", v1.GroupVersion.WithKind("Trigger"): "triggers",
@@ -56,9 +53,7 @@ func TestNewNeedsNoServer(t *testing.T) {
 		return cache.New(config, o)
 	}
 	m, err := New(&rest.Config{Host: "https://192.0.2.1"}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !got.ReaderFailOnMissingInformer {
 		t.Error("a read of a kind that is not watched starts a watch of it")
 	}
@@ -77,9 +72,7 @@ func TestNewNeedsNoServer(t *testing.T) {
 
 // Lists as watch events hang on old servers.
 func TestWatchListIsOffUnlessAskedFor(t *testing.T) {
-	if err := withoutWatchList(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, withoutWatchList())
 	gates := features.FeatureGates().(interface {
 		features.Gates
 		Set(features.Feature, bool) error
@@ -87,14 +80,12 @@ func TestWatchListIsOffUnlessAskedFor(t *testing.T) {
 	if gates.Enabled(features.WatchListClient) {
 		t.Error("lists would be asked for as watches")
 	}
-	if err := gates.Set(features.WatchListClient, true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, gates.Set(features.WatchListClient, true))
 	t.Setenv("KUBE_FEATURE_WatchListClient", "true")
-	if err := withoutWatchList(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, withoutWatchList())
 	if !gates.Enabled(features.WatchListClient) {
 		t.Error("the environment asks for lists as watches, and is not heard")
 	}
 }
+
+var must = kerneltest.Must

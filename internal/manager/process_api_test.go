@@ -156,9 +156,7 @@ func TestProtectedMetrics(t *testing.T) {
 	w.bind(t, w.config.Impersonate.UserName, "kubediag-metrics-reviewer", true)
 	reader, stranger, ofVault := w.serviceAccountWith(t, "kubediag-metrics-reader"), w.serviceAccount(t, false), w.serviceAccountWith(t, "kubediag-metrics-reader", "vault")
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.options.MetricsBindAddress, w.options.Metrics.On = free[0].String(), true
 	w.run(t)
 

@@ -211,14 +211,10 @@ func TestSetComesLater(t *testing.T) {
 		defer stop()
 		c.offer(t, "t", podCause("a"))
 		set := &v1.OperationSet{ObjectMeta: metav1.ObjectMeta{Name: "later"}}
-		if err := c.Create(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Create(t.Context(), set))
 		time.Sleep(2 * time.Second)
 		meta.SetStatusCondition(&set.Status.Conditions, metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionTrue})
-		if err := c.Update(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Update(t.Context(), set))
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if n := len(c.diagnoses(t)); n != 1 {

@@ -17,6 +17,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 const namespace = "kubediag"
@@ -64,9 +65,7 @@ func (c *cluster) add(t *testing.T, name string, change func(*v1.TriggerSpec)) *
 	if change != nil {
 		change(&tr.Spec)
 	}
-	if err := c.Create(t.Context(), tr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Create(t.Context(), tr))
 	c.d.Ensure(tr)
 	return tr
 }
@@ -88,9 +87,7 @@ func (c *cluster) start(t *testing.T) (stop func()) {
 func (c *cluster) diagnoses(t *testing.T) []v1.Diagnosis {
 	t.Helper()
 	var all v1.DiagnosisList
-	if err := c.List(t.Context(), &all, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.List(t.Context(), &all, client.InNamespace(namespace)))
 	return all.Items
 }
 
@@ -99,9 +96,7 @@ func (c *cluster) end(t *testing.T) {
 	t.Helper()
 	for _, d := range c.diagnoses(t) {
 		d.Status.Phase = v1.DiagnosisSucceeded
-		if err := c.Update(t.Context(), &d); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Update(t.Context(), &d))
 	}
 }
 
@@ -115,3 +110,5 @@ func podCause(key string) Cause {
 func nodeCause(key, node string) Cause {
 	return Cause{Kind: KindAlert, Key: key, Time: time.Now(), Node: node}
 }
+
+var must = kerneltest.Must

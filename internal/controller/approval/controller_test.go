@@ -18,6 +18,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 var (
@@ -68,13 +69,9 @@ func (s *approvalScene) reconcileOnce(t *testing.T, name string) (*v1.RecoveryAp
 	t.Helper()
 	key := client.ObjectKey{Namespace: "team", Name: name}
 	result, err := s.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	approval, diagnosis := &v1.RecoveryApproval{}, &v1.Diagnosis{}
-	if err := s.Get(t.Context(), key, approval); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Get(t.Context(), key, approval))
 	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "d"}, diagnosis); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
@@ -152,17 +149,13 @@ func TestBeforeThePlan(t *testing.T) {
 	diagnosis := waitingDiagnosis()
 	approval := diagnosis.Status.Approval
 	diagnosis.Status.Approval = nil
-	if err := s.Create(t.Context(), diagnosis); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Create(t.Context(), diagnosis))
 	a, diagnosis, _ := s.reconcileOnce(t, "yes")
 	if a.Status.Message != "Diagnosis team/d has no plan yet" || len(a.OwnerReferences) != 1 {
 		t.Errorf("status %+v, owners %v", a.Status, a.OwnerReferences)
 	}
 	diagnosis.Status.Approval = approval
-	if err := s.Status().Update(t.Context(), diagnosis); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Status().Update(t.Context(), diagnosis))
 	if _, diagnosis, _ = s.reconcileOnce(t, "yes"); diagnosis.Annotations[v1.AnnotationApproval] != "yes" {
 		t.Errorf("annotations %v", diagnosis.Annotations)
 	}
@@ -222,3 +215,5 @@ func TestUnownedAreDeleted(t *testing.T) {
 		t.Errorf("it is still there: %v", err)
 	}
 }
+
+var must = kerneltest.Must

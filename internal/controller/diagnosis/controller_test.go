@@ -107,9 +107,7 @@ func (w *diagnosisWorld) reconcileOnce(t *testing.T) time.Duration {
 func (w *diagnosisWorld) diagnosis(t *testing.T) *v1.Diagnosis {
 	t.Helper()
 	var d v1.Diagnosis
-	if err := w.Client.Get(t.Context(), request.NamespacedName, &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Get(t.Context(), request.NamespacedName, &d))
 	return &d
 }
 
@@ -166,9 +164,7 @@ func (w *diagnosisWorld) setLease(t *testing.T, node, holder string, renewed tim
 	if err := w.Client.Delete(t.Context(), l.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	if err := w.Client.Create(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Create(t.Context(), l))
 }
 
 var webPod = &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "web"}
@@ -275,9 +271,7 @@ func TestPodNotScheduled(t *testing.T) {
 		t.Errorf("writes %q: waiting is told once", w.writes)
 	}
 	scheduled := podOnNode("node-1")
-	if err := w.Client.Update(t.Context(), scheduled); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Update(t.Context(), scheduled))
 	w.reconcileOnce(t)
 	if d := w.diagnosis(t); !isBound(d) || !d.HasPlace() || d.Status.Summary != "" || len(d.Status.Conditions) != 1 || len(w.writes) != 3 {
 		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
@@ -314,9 +308,7 @@ func TestPodGoneWhileWaiting(t *testing.T) {
 	t.Parallel()
 	w := newDiagnosisWorld(t, diagnosisOn("", webPod), podOnNode(""))
 	w.reconcileOnce(t)
-	if err := w.Client.Delete(t.Context(), podOnNode("")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Delete(t.Context(), podOnNode("")))
 	w.reconcileOnce(t)
 	if d := w.diagnosis(t); d.Status.Phase != v1.DiagnosisFailed {
 		t.Errorf("status = %+v", d.Status)

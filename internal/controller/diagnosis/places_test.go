@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // crowd are Diagnoses of a namespace that are bound to a node.
@@ -85,12 +86,8 @@ func TestPlaces(t *testing.T) {
 			key := client.ObjectKeyFromObject(tc.diagnosis)
 			look := func() time.Duration {
 				result, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := w.Client.Get(t.Context(), key, d); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, w.Client.Get(t.Context(), key, d))
 				return result.RequeueAfter
 			}
 			again := look()
@@ -110,9 +107,7 @@ func TestPlaces(t *testing.T) {
 			}
 			last := tc.others[len(tc.others)-1].(*v1.Diagnosis).DeepCopy()
 			last.Status.Phase = v1.DiagnosisSucceeded
-			if err := w.Client.Status().Update(t.Context(), last); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Status().Update(t.Context(), last))
 			if look(); !isBound(d) {
 				t.Errorf("a place is free: %+v", d.Status)
 			}
@@ -158,18 +153,14 @@ func TestOwnLabelTakesNoPlace(t *testing.T) {
 			if !managerPredicate().Update(event.UpdateEvent{ObjectOld: waiting, ObjectNew: again}) {
 				t.Error("the manager does not look at a label that it has not written")
 			}
-			if err := w.Client.Update(t.Context(), again); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Update(t.Context(), again))
 			w.reconcileOnce(t)
 			if got := w.diagnosis(t); isBound(got) || !waitsForPlace(got) {
 				t.Fatalf("labels %v, %+v", got.Labels, got.Status)
 			}
 			last := tc.others[len(tc.others)-1].(*v1.Diagnosis).DeepCopy()
 			last.Status.Phase = v1.DiagnosisSucceeded
-			if err := w.Client.Status().Update(t.Context(), last); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Status().Update(t.Context(), last))
 			w.reconcileOnce(t)
 			if got := w.diagnosis(t); !isBound(got) || !got.HasPlace() || waitsForPlace(got) {
 				t.Fatalf("a place is free: labels %v, %+v", got.Labels, got.Status)
@@ -186,9 +177,7 @@ func TestPlacesAreTakenOnce(t *testing.T) {
 		d := diagnosisOn("node-1", nil)
 		d.Name = fmt.Sprint("new-", i)
 		d.UID = types.UID(d.Name)
-		if err := w.Client.Create(t.Context(), d.DeepCopy()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Create(t.Context(), d.DeepCopy()))
 		if why, err := w.findPlace(t.Context(), d, true); err != nil || (why == "") != (i < 2) {
 			t.Errorf("%d: %q, %v", i, why, err)
 		}
@@ -198,9 +187,7 @@ func TestPlacesAreTakenOnce(t *testing.T) {
 	}
 	gone := diagnosisOn("node-1", nil)
 	gone.Name = "new-0"
-	if err := w.Client.Delete(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Delete(t.Context(), gone))
 	if why, err := w.findPlace(t.Context(), diagnosisOn("node-1", nil), true); err != nil || why != "" {
 		t.Errorf("a Diagnosis that is gone keeps its place: %q, %v", why, err)
 	}
@@ -248,3 +235,5 @@ func TestWrongLabelIsCorrected(t *testing.T) {
 		t.Errorf("refused, labels %v: %+v", d.Labels, d.Status)
 	}
 }
+
+var must = kerneltest.Must

@@ -24,9 +24,7 @@ func rightsInForce(t *testing.T) (all []client.Object) {
 	t.Helper()
 	policies, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
 	bindings, errBindings := manifests.Read[admissionv1.ValidatingAdmissionPolicyBinding](policy.Files, "ValidatingAdmissionPolicyBinding")
-	if err := errors.Join(err, errBindings); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, errBindings))
 	const name = "kubediag-diagnosis-rights"
 	for i := range policies {
 		if policies[i].Name == name {
@@ -48,9 +46,7 @@ func TestPodOfAnotherNamespace(t *testing.T) {
 	ours.Labels = map[string]string{v1.LabelNode: "node-1"}
 	for name, d := range map[string]*v1.Diagnosis{"new": diagnosisOn("", webPod), "with the label": ours} {
 		w := newDiagnosisWorld(t, d, podOnNode("node-1"), newNode("node-1"))
-		if err := w.Client.Delete(t.Context(), rightsInForce(t)[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Client.Delete(t.Context(), rightsInForce(t)[0]))
 		w.reconcileOnce(t)
 		got := w.diagnosis(t)
 		c := meta.FindStatusCondition(got.Status.Conditions, v1.ConditionComplete)

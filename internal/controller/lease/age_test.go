@@ -18,15 +18,14 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // readAges reads the ages as Prometheus does.
 func readAges(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := map[string]float64{}
 	for _, f := range families {
 		if f.GetName() == leaseAge.Name {
@@ -62,9 +61,7 @@ func TestAges(t *testing.T) {
 	a := &Ages{Reader: c, Clock: clock, Namespace: "kubediag", Every: AgeInterval}
 	step := func(name string, want map[string]float64) {
 		t.Helper()
-		if err := a.measureAll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.measureAll(t.Context()))
 		if diff := cmp.Diff(want, readAges(t)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -72,14 +69,10 @@ func TestAges(t *testing.T) {
 	}
 	step("at first", map[string]float64{"live": 0, "dead": 0})
 	live.Spec.RenewTime = &metav1.MicroTime{Time: start.Add(-time.Minute)}
-	if err := c.Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Update(t.Context(), live))
 	step("one was renewed", map[string]float64{"live": 0, "dead": 60})
 	step("none was", map[string]float64{"live": 60, "dead": 120})
-	if err := c.Delete(t.Context(), dead); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Delete(t.Context(), dead))
 	step("one is gone", map[string]float64{"live": 120})
 	if !a.NeedLeaderElection() {
 		t.Error("every manager exposes the ages")
@@ -104,3 +97,5 @@ func TestAgesAreBounded(t *testing.T) {
 		t.Errorf("%d are left", len(found))
 	}
 }
+
+var must = kerneltest.Must

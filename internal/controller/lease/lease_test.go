@@ -51,9 +51,7 @@ func newSweeper(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 func (s *Sweeper) leasesLeft(t *testing.T) []string {
 	t.Helper()
 	var list coordinationv1.LeaseList
-	if err := s.Client.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Client.List(t.Context(), &list))
 	var names []string
 	for _, l := range list.Items {
 		names = append(names, l.Name)
@@ -87,9 +85,7 @@ func TestPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSweeper(t, interceptor.Funcs{}, there, tc.lease)
-			if err := s.passes().Pass(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.passes().Pass(t.Context()))
 			if left := s.leasesLeft(t); (len(left) == 0) != tc.goes {
 				t.Errorf("left: %q, want it gone: %v", left, tc.goes)
 			}
@@ -155,9 +151,7 @@ func TestSlotsAreSwept(t *testing.T) {
 	endless := slotOf("endless", 0, "n", (1000*60+6)*time.Minute)
 	endless.Spec.LeaseDurationSeconds = new(int32(math.MaxInt32))
 	s := newSweeper(t, interceptor.Funcs{}, endless, slotOf("old", 0, "n", 16*time.Minute), slotOf("kept", 0, "n", 14*time.Minute))
-	if err := s.deleteOldSlots(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.deleteOldSlots(t.Context()))
 	if left := s.leasesLeft(t); !slices.Equal(left, []string{"kubediag-slot-kept-0"}) {
 		t.Errorf("left %v", left)
 	}

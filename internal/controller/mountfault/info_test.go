@@ -17,6 +17,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // infoOf is the metric of these faults.
@@ -59,9 +60,7 @@ kubediag_fault_info{code="StaleSubPath",driver="",impact="Now",target_namespace=
 	registry, worst := prometheus.NewPedanticRegistry(), 0
 	registry.MustRegister(bounded)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range families[0].GetMetric() {
 		for _, l := range m.GetLabel() {
 			if l.GetValue() == string(v1.ImpactNow) {
@@ -92,9 +91,7 @@ func TestNamespacesShareInfos(t *testing.T) {
 	registry, found := prometheus.NewPedanticRegistry(), 0
 	registry.MustRegister(infoOf(t, nil, faults...))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range families[0].GetMetric() {
 		for _, l := range m.GetLabel() {
 			if l.GetValue() == "shop" {
@@ -106,3 +103,5 @@ func TestNamespacesShareInfos(t *testing.T) {
 		t.Errorf("%d series of shop, of %d", found, n)
 	}
 }
+
+var must = kerneltest.Must

@@ -39,9 +39,7 @@ func newCollector(t *testing.T, funcs interceptor.Funcs) *Collector {
 func (c *Collector) faultsLeft(t *testing.T) (names []string) {
 	t.Helper()
 	var list v1.MountFaultList
-	if err := c.Client.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Client.List(t.Context(), &list))
 	for _, f := range list.Items {
 		names = append(names, f.Name)
 	}
@@ -58,9 +56,7 @@ func TestPass(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	if err := c.passes().Pass(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.passes().Pass(t.Context()))
 	if diff := cmp.Diff([]string{"there-1"}, c.faultsLeft(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}

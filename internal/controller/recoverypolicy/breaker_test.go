@@ -120,9 +120,7 @@ func TestBreakerAddsUpMountFaults(t *testing.T) {
 			e.faults = append(e.faults, f)
 		}
 		counts, err := newCluster(t, 1).r.count(t.Context(), e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if all, _ := decide(p, counts, noon.Add(time.Second)); (len(all) == 1) != open {
 			t.Errorf("failures %v: breakers %+v, want one that is open: %t", failures, all, open)
 		}

@@ -28,6 +28,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // cluster is an API server with nodes, pods that have faults, and a reconciler.
@@ -134,9 +135,7 @@ func (c *cluster) pass(t *testing.T, policies ...string) (cordoned []string) {
 		}
 	}
 	var nodes corev1.NodeList
-	if err := c.List(t.Context(), &nodes); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.List(t.Context(), &nodes))
 	for i := range nodes.Items {
 		if nodes.Items[i].Spec.Unschedulable {
 			cordoned = append(cordoned, nodes.Items[i].Name)
@@ -149,9 +148,7 @@ func (c *cluster) pass(t *testing.T, policies ...string) (cordoned []string) {
 func (c *cluster) condition(t *testing.T, name string) metav1.Condition {
 	t.Helper()
 	p := &v1.RecoveryPolicy{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: name}, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Get(t.Context(), client.ObjectKey{Name: name}, p))
 	if found := meta.FindStatusCondition(p.Status.Conditions, v1.ConditionEscalation); found != nil {
 		return *found
 	}
@@ -265,9 +262,7 @@ func TestCordonIsRecorded(t *testing.T) {
 		c.clock.Step(time.Hour)
 	}
 	node := &corev1.Node{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "n1"}, node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Get(t.Context(), client.ObjectKey{Name: "n1"}, node))
 	const want = `{"policies":["p","q"],"faults":{"HungMount":2},"time":"2026-11-23T12:00:00Z"}`
 	if got := node.Annotations[v1.AnnotationCordoned]; got != want {
 		t.Errorf("annotation %s, want %s", got, want)
@@ -345,13 +340,9 @@ func TestUncordonedStays(t *testing.T) {
 			t.Errorf("%d new faults: cordoned %v", i, got)
 		}
 		f := &v1.MountFault{}
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: fmt.Sprintf("n1-%d", i%3)}, f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: fmt.Sprintf("n1-%d", i%3)}, f))
 		f.Status.Since = metav1.NewTime(c.clock.Now())
-		if err := c.Update(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Update(t.Context(), f))
 	}
 }
 
@@ -374,9 +365,7 @@ func TestPersonEndsCordon(t *testing.T) {
 		}
 		c.clock.Step(time.Minute)
 	}
-	if err := c.DeleteAllOf(t.Context(), &v1.MountFault{}, client.InNamespace("shop"), client.MatchingLabels{v1.LabelNode: "n1"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.DeleteAllOf(t.Context(), &v1.MountFault{}, client.InNamespace("shop"), client.MatchingLabels{v1.LabelNode: "n1"}))
 	if got := c.pass(t, "p"); !slices.Equal(got, []string{"n2"}) {
 		t.Errorf("cordoned %v", got)
 	}
@@ -385,13 +374,9 @@ func TestPersonEndsCordon(t *testing.T) {
 func (c *cluster) uncordon(t *testing.T, name string) {
 	t.Helper()
 	node := &corev1.Node{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Get(t.Context(), client.ObjectKey{Name: name}, node))
 	node.Spec.Unschedulable = false
-	if err := c.Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Update(t.Context(), node))
 }
 
 // TestCordonIsShown: in mode Approve an Event says it, and not at each pass.
@@ -486,3 +471,5 @@ func TestRefusedEvictionIsShown(t *testing.T) {
 		t.Errorf("Events %v", said)
 	}
 }
+
+var must = kerneltest.Must

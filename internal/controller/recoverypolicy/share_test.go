@@ -44,9 +44,7 @@ func (c *cluster) reconcile(t *testing.T) *v1.RecoveryPolicy {
 	if _, err := c.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 	return p
 }
 
@@ -125,13 +123,9 @@ func TestATimeToComeIsThePresent(t *testing.T) {
 	t.Parallel()
 	r := newCluster(t, 1, faultIn("tenant", "n1", 3, noon.Add(time.Hour))).r
 	e, err := r.newPass(t.Context(), policy.Compile(breaking(v1.RecoveryBreaker{FailedRepairs: number(3)}), fault.Known()), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	counts, err := r.count(t.Context(), e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := counts[breakerKey{"StaleSubPath", "", "tenant"}]
 	if n, enough := c.failures(noon.Add(-time.Second), 3); n != 3 || !enough {
 		t.Errorf("%d failures before noon", n)

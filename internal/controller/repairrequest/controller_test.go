@@ -21,6 +21,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/share"
 )
 
@@ -102,9 +103,7 @@ func TestAsks(t *testing.T) {
 		t.Errorf("%d Diagnoses while one waits", len(made))
 	}
 	d.Status.Phase = v1.DiagnosisFailed
-	if err := c.Status().Update(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Status().Update(t.Context(), d))
 	for i, want := range []int{2, 2} {
 		_, made = c.visit(t, "one")
 		if len(made) != want {
@@ -112,9 +111,7 @@ func TestAsks(t *testing.T) {
 		}
 		for j := range made {
 			made[j].Status.Phase = v1.DiagnosisFailed
-			if err := c.Status().Update(t.Context(), &made[j]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Status().Update(t.Context(), &made[j]))
 		}
 	}
 }
@@ -184,9 +181,7 @@ func TestTenantsBlockNoPolicy(t *testing.T) {
 		t.Fatalf("%+v, %v", ours.Items, err)
 	}
 	ours.Items[0].Status.Phase = v1.DiagnosisFailed
-	if err := c.Status().Update(t.Context(), &ours.Items[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Status().Update(t.Context(), &ours.Items[0]))
 	c.clock.Step(minInterval)
 	if _, all := c.visit(t, "two"); len(all) != 3 {
 		t.Errorf("no eviction by the policy: %+v", all)
@@ -203,9 +198,7 @@ func TestPlans(t *testing.T) {
 			t.Fatalf("%+v", made)
 		}
 		made[0].Status.Phase = v1.DiagnosisSucceeded
-		if err := c.Status().Update(t.Context(), &made[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Status().Update(t.Context(), &made[0]))
 		c.clock.Step(2 * minInterval)
 	}
 }
@@ -273,3 +266,5 @@ func TestRefusedCreation(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+var must = kerneltest.Must

@@ -92,9 +92,7 @@ func TestEvictionsBackOff(t *testing.T) {
 		}
 		for i := range made {
 			made[i].Status.Phase = v1.DiagnosisFailed
-			if err := c.Status().Update(t.Context(), &made[i]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Status().Update(t.Context(), &made[i]))
 		}
 		c.clock.Step(minInterval / 2)
 	}

@@ -19,6 +19,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/manifests"
 )
 
@@ -28,9 +29,7 @@ type releaseWorld struct{ *Reconciler }
 func newReleaseWorld(t *testing.T, objects ...client.Object) *releaseWorld {
 	t.Helper()
 	all, err := loadShipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &releaseWorld{&Reconciler{
 		Client: kubeclienttest.Builder(t).WithObjects(objects...).Build(), Version: "v1.0.0", shipped: all,
 	}}
@@ -46,9 +45,7 @@ func (w *releaseWorld) reconcile(t *testing.T) {
 func (w *releaseWorld) readSet(t *testing.T) *v1.OperationSet {
 	t.Helper()
 	set := &v1.OperationSet{}
-	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: v1.DefaultOperationSet}, set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Get(t.Context(), client.ObjectKey{Name: v1.DefaultOperationSet}, set))
 	return set
 }
 
@@ -89,9 +86,7 @@ func TestAllIsCreated(t *testing.T) {
 	for range 2 {
 		for _, o := range w.shipped {
 			live := o.newEmpty()
-			if err := w.Client.Get(t.Context(), client.ObjectKey{Name: o.GetName()}, live); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Get(t.Context(), client.ObjectKey{Name: o.GetName()}, live))
 			if live.GetLabels()[v1.LabelVersion] != "v1.0.0" || live.GetAnnotations()[v1.AnnotationSpecHash] == "" {
 				t.Errorf("%s %s: %v %v", o.objectKind(), o.GetName(), live.GetLabels(), live.GetAnnotations())
 			}
@@ -115,9 +110,7 @@ func TestNextRelease(t *testing.T) {
 	w.reconcile(t)
 	live := w.readSet(t)
 	live.Labels["team"] = "ours" // a user's label is not a user's spec
-	if err := w.Client.Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Update(t.Context(), live))
 	w.shipGraph("v1.1.0", "auto-collector", "auto-recover")
 	w.reconcile(t)
 	set := w.readSet(t)
@@ -127,9 +120,7 @@ func TestNextRelease(t *testing.T) {
 	if set.Labels[v1.LabelVersion] != "v1.1.0" || set.Labels["team"] != "ours" {
 		t.Errorf("labels %v", set.Labels)
 	}
-	if err := w.Client.Delete(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Delete(t.Context(), set))
 	w.reconcile(t)
 	if operationNames(w.readSet(t))[1] != "auto-recover" {
 		t.Error("what was deleted is not as it ships")
@@ -143,26 +134,20 @@ func TestUsersObjectsStay(t *testing.T) {
 	mine.Name = v1.DefaultOperationSet
 	for name, change := range map[string]func(t *testing.T, w *releaseWorld){
 		"written by a user": func(t *testing.T, w *releaseWorld) {
-			if err := w.Client.Create(t.Context(), mine.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Create(t.Context(), mine.DeepCopy()))
 		},
 		"changed by a user": func(t *testing.T, w *releaseWorld) {
 			w.reconcile(t)
 			set := w.readSet(t)
 			set.Spec = chainSpec("mine")
-			if err := w.Client.Update(t.Context(), set); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Update(t.Context(), set))
 		},
 		"kept by a user": func(t *testing.T, w *releaseWorld) {
 			w.shipGraph("v0.9.0", "mine")
 			w.reconcile(t)
 			set := w.readSet(t)
 			set.Annotations[v1.AnnotationManaged] = "false"
-			if err := w.Client.Update(t.Context(), set); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Client.Update(t.Context(), set))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,9 +173,7 @@ func TestWhatAUserAppliedUnchanged(t *testing.T) {
 	i := slices.IndexFunc(w.shipped, func(o shippedObject) bool {
 		return o.objectKind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet
 	})
-	if err := w.Client.Create(t.Context(), w.shipped[i].deepCopy().Object); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Client.Create(t.Context(), w.shipped[i].deepCopy().Object))
 	w.reconcile(t)
 	if set := w.readSet(t); set.Annotations[v1.AnnotationSpecHash] == "" {
 		t.Errorf("annotations %v", set.Annotations)
@@ -206,9 +189,7 @@ func TestWhatAUserAppliedUnchanged(t *testing.T) {
 func TestRoleNamesWhatShips(t *testing.T) {
 	t.Parallel()
 	roles, err := manifests.Read[rbacv1.ClusterRole](os.DirFS("../../../config/rbac/manager"), "ClusterRole")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, want := map[string]bool{}, map[string]bool{}
 	for _, rule := range roles[0].Rules {
 		for _, resource := range rule.Resources {
@@ -282,3 +263,5 @@ func (f failingClient) Create(ctx context.Context, o client.Object, opts ...clie
 	}
 	return f.Client.Create(ctx, o, opts...)
 }
+
+var must = kerneltest.Must

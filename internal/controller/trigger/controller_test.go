@@ -24,6 +24,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -92,9 +93,7 @@ func (w *triggerWorld) reconcileOnce(t *testing.T, name string) (*v1.Trigger, ti
 	t.Helper()
 	key := types.NamespacedName{Name: name}
 	result, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got v1.Trigger
 	if err := w.Get(t.Context(), key, &got); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
@@ -158,16 +157,12 @@ func TestSamples(t *testing.T) {
 	}
 	for _, name := range names {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if strings.Count(string(text), "\nkind: ") != 1 {
 			t.Errorf("%s turns on more than one thing", name)
 		}
 		tr := &v1.Trigger{}
-		if err := yaml.UnmarshalStrict(text, tr); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict(text, tr))
 		w := newTriggerWorld(t, tr)
 		w.AlertsReceived = true
 		got, _ := w.reconcileOnce(t, tr.Name)
@@ -182,9 +177,7 @@ func TestDeleted(t *testing.T) {
 	tr := newTrigger("t", v1.SourceTemplate{KubernetesEventTemplate: &v1.KubernetesEventTemplate{}})
 	w := newTriggerWorld(t, tr)
 	w.reconcileOnce(t, "t")
-	if err := w.Delete(t.Context(), tr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Delete(t.Context(), tr))
 	w.reconcileOnce(t, "t")
 	if len(w.source) != 0 || !slices.Equal(w.d.forgotten, []string{"t"}) {
 		t.Errorf("installed %v, forgotten %v", w.source, w.d.forgotten)
@@ -319,9 +312,7 @@ func TestHistory(t *testing.T) {
 	w.reconcileOnce(t, "t")
 	w.reconcileOnce(t, "t") // too early for another look
 	var left v1.DiagnosisList
-	if err := w.List(t.Context(), &left); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.List(t.Context(), &left))
 	var names []string
 	for _, d := range left.Items {
 		names = append(names, d.Name)
@@ -351,3 +342,5 @@ func TestHistoryOfARunUnderWay(t *testing.T) {
 		t.Errorf("%d are over the limit", n)
 	}
 }
+
+var must = kerneltest.Must

@@ -84,9 +84,7 @@ func TestStoredCertificate(t *testing.T) {
 	t.Parallel()
 	of := func(namespace string) map[string][]byte {
 		_, data, err := (&OwnCertificate{Namespace: namespace}).generate()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return data
 	}
 	resource := schema.GroupResource{Resource: "secrets"}

@@ -74,9 +74,7 @@ func TestFormsAreOneCause(t *testing.T) {
 	}
 	keyOf := func(a alert) string {
 		cause, err := causeOf(&v1.PrometheusAlertTemplate{}, signal{alert: &a})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return cause.Key
 	}
 	if keyOf(a[0]) != keyOf(b[0]) || keyOf(a[0]) == keyOf(a[1]) {

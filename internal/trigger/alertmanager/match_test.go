@@ -51,9 +51,7 @@ func TestMatch(t *testing.T) {
 			match, err := compile(&v1.Trigger{Spec: v1.TriggerSpec{SourceTemplate: v1.SourceTemplate{
 				PrometheusAlertTemplate: &v1.PrometheusAlertTemplate{Regexp: tc.regexp},
 			}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, ok, err := match(signal{firing(nil), time.Now()}); ok != tc.want || err != nil {
 				t.Errorf("matched %t, %v", ok, err)
 			}
@@ -102,9 +100,7 @@ func TestCause(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = trigger.Cause{Node: got.Node, Pod: got.Pod, Parameters: got.Parameters}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("cause (-want +got):\n%s", diff)

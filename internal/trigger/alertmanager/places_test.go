@@ -43,9 +43,7 @@ func post(ctx context.Context, client *http.Client, url, token string) (int, err
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

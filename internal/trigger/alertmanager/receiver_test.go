@@ -29,6 +29,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/bearer"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -73,9 +74,7 @@ func newReceiver(t *testing.T, auth bearer.Authenticator, names ...string) (*Rec
 	got := &offers{}
 	r := &Receiver{Auth: auth, To: got, now: func() time.Time { return time.Date(2026, 11, 23, 6, 5, 0, 0, time.UTC) }}
 	for _, name := range names {
-		if err := r.Install(alertTrigger(name)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Install(alertTrigger(name)))
 	}
 	return r, got
 }
@@ -159,9 +158,7 @@ func TestOffWithoutAddress(t *testing.T) {
 func listen(t *testing.T, r *Receiver) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.serve(ctx, listener) }()
@@ -183,9 +180,7 @@ func TestLargeBody(t *testing.T) {
 		read := &counter{}
 		read.left.Store(100 << 20)
 		request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+address+"/alertmanager", read)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		request.Header.Set("Authorization", auth)
 		answer, err := http.DefaultClient.Do(request)
 		if err == nil {
@@ -229,17 +224,13 @@ func TestSlowSenders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer conn.Close()
 			if _, err := io.WriteString(conn, text); err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			if err := conn.SetReadDeadline(began.Add(10 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.SetReadDeadline(began.Add(10*time.Second)))
 			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("still there after %s", time.Since(began))
 			}
@@ -256,14 +247,10 @@ func TestHTTPS(t *testing.T) {
 	address := listen(t, r)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
 	request, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+address+"/api/v2/alerts", strings.NewReader(array))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	answer, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = answer.Body.Close()
 	client.CloseIdleConnections()
 	if answer.StatusCode != 200 || len(got.causes) != 1 {
@@ -271,9 +258,7 @@ func TestHTTPS(t *testing.T) {
 	}
 	r.CertFile = filepath.Join(t.TempDir(), "none")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := r.serve(t.Context(), listener); err == nil {
 		t.Error("no certificate, and no error")
 	}
@@ -282,25 +267,17 @@ func TestHTTPS(t *testing.T) {
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	write := func(name, kind string, der []byte) (string, []byte) {
 		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, text, 0o600))
 		return path, text
 	}
 	var text []byte
@@ -310,3 +287,5 @@ func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	pool.AppendCertsFromPEM(text)
 	return certFile, keyFile, pool
 }
+
+var must = kerneltest.Must

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -91,9 +92,7 @@ func TestMatch(t *testing.T) {
 			t.Parallel()
 			var got offers
 			s := New(nil, &got, clock.RealClock{})
-			if err := s.Install(eventTrigger("t", tc.regexp)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Install(eventTrigger("t", tc.regexp)))
 			s.see(failedMount(tc.change), false)
 			if (got.count() == 1) != tc.want {
 				t.Errorf("%d causes", got.count())
@@ -191,9 +190,7 @@ func TestStoredEvents(t *testing.T) {
 			tr := eventTrigger("t", v1.KubernetesEventRegexp{})
 			tr.CreationTimestamp, tr.Spec.RepeatIntervalSeconds = metav1.NewTime(now.Add(-time.Hour)), &tc.interval
 			match, err := compile(tr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c, ok, err := match(signal{event: failedMount(tc.change), stored: tc.stored, now: now})
 			if ok != tc.want || err != nil || ok && !c.Time.Equal(now.Add(-tc.at)) {
 				t.Errorf("matched %t at %s, %v", ok, c.Time, err)
@@ -278,9 +275,7 @@ func TestFollow(t *testing.T) {
 		if lists, _ := s.asked(); lists != 0 {
 			t.Errorf("%d lists without a Trigger", lists)
 		}
-		if err := source.Install(eventTrigger("t", v1.KubernetesEventRegexp{})); err != nil {
-			t.Fatal(err)
-		}
+		must(t, source.Install(eventTrigger("t", v1.KubernetesEventRegexp{})))
 		time.Sleep(5 * time.Second)
 		lists, watches := s.asked()
 		if len(watches) != 2 || lists != 4 {
@@ -335,12 +330,12 @@ func TestInstall(t *testing.T) {
 func BenchmarkStorm(b *testing.B) {
 	s := New(nil, &offers{}, clock.RealClock{})
 	for i := range 10 {
-		if err := s.Install(eventTrigger(fmt.Sprint(i), v1.KubernetesEventRegexp{Reason: "^Failed", Message: "never(this|that)"})); err != nil {
-			b.Fatal(err)
-		}
+		must(b, s.Install(eventTrigger(fmt.Sprint(i), v1.KubernetesEventRegexp{Reason: "^Failed", Message: "never(this|that)"})))
 	}
 	e := failedMount(nil)
 	for b.Loop() {
 		s.see(e, false)
 	}
 }
+
+var must = kerneltest.Must

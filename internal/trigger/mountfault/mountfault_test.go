@@ -22,6 +22,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient/kubeclienttest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -136,9 +137,7 @@ func TestMatch(t *testing.T) {
 			t.Parallel()
 			f := staleSubPath(tc.change)
 			w := newWorld(t, f)
-			if err := w.Install(faultTrigger("t", tc.template)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Install(faultTrigger("t", tc.template)))
 			if _, err := w.look(t, f); err != nil {
 				t.Fatal(err)
 			}
@@ -181,9 +180,7 @@ func TestLasting(t *testing.T) {
 			t.Parallel()
 			f := staleSubPath(func(f *v1.MountFault) { f.Status.Since = metav1.NewTime(start.Add(tc.since)) })
 			w := newWorld(t, f)
-			if err := w.Install(faultTrigger("t", v1.MountFaultTemplate{LastingSeconds: new(int32(300))})); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Install(faultTrigger("t", v1.MountFaultTemplate{LastingSeconds: new(int32(300))})))
 			result, err := w.look(t, f)
 			if err != nil || tc.wait > 0 && (result.RequeueAfter != tc.wait || len(w.got.causes) > 0) {
 				t.Fatalf("%+v, %v, %d causes", result, err, len(w.got.causes))
@@ -204,9 +201,7 @@ func TestFaultThatStays(t *testing.T) {
 	w := newWorld(t, f)
 	tr := faultTrigger("t", v1.MountFaultTemplate{})
 	tr.Spec.RepeatIntervalSeconds = new(int32(600))
-	if err := w.Install(tr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Install(tr))
 	for range 6 {
 		result, err := w.look(t, f)
 		if err != nil || result.RequeueAfter != 150*time.Second {
@@ -215,9 +210,7 @@ func TestFaultThatStays(t *testing.T) {
 		w.clock.Step(result.RequeueAfter)
 	}
 	tr.Spec.RepeatIntervalSeconds, tr.Generation = nil, 2
-	if err := w.Install(tr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Install(tr))
 	if result, err := w.look(t, f); err != nil || result.RequeueAfter != maxRepeat {
 		t.Errorf("six hours: %+v, %v", result, err)
 	}
@@ -236,9 +229,7 @@ func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	f := staleSubPath(nil)
 	w := newWorld(t, f)
-	if err := w.Install(faultTrigger("t", v1.MountFaultTemplate{NodeSelector: label("pool", "blue")})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Install(faultTrigger("t", v1.MountFaultTemplate{NodeSelector: label("pool", "blue")})))
 	w.got.full = errors.New("queue is full")
 	if result, err := w.look(t, f); err != nil || result.RequeueAfter != fullDelay {
 		t.Errorf("full: %+v, %v", result, err)
@@ -315,3 +306,5 @@ func TestChanges(t *testing.T) {
 		}
 	}
 }
+
+var must = kerneltest.Must
