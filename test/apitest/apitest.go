@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // startTimeout bounds the start of a server. It is long because it may have to be built first.
@@ -178,9 +179,7 @@ func (e *Env) Without(t testing.TB, resource string) {
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	crd.SetKind("CustomResourceDefinition")
 	crd.SetName(resource + "." + v1.Group)
-	if err := e.Client.Delete(t.Context(), crd); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Client.Delete(t.Context(), crd))
 	Eventually(t, func() error {
 		if err := e.Client.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is still there: %w", err)
@@ -212,3 +211,5 @@ func moduleRoot() (string, error) {
 	}
 	return "", fmt.Errorf("finding root of module: %w", err)
 }
+
+var must = kerneltest.Must

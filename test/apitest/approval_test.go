@@ -36,11 +36,7 @@ func TestColumnsOfApprovals(t *testing.T) {
 			before := a.DeepCopy()
 			a.Status = v1.RecoveryApprovalStatus{State: v1.ApprovalRefused, Message: "it came too late"}
 			must(t, env.Client.Status().Patch(t.Context(), a, client.MergeFrom(before)))
-			got := table(t, env, "namespaces/"+a.Namespace+"/recoveryapprovals")
-			cells := map[string]any{}
-			for i, column := range got.ColumnDefinitions {
-				cells[column.Name] = got.Rows[0].Cells[i]
-			}
+			cells, _ := columns(t, env, "namespaces/"+a.Namespace+"/recoveryapprovals")
 			delete(cells, "Age")
 			want := map[string]any{
 				"Name": a.Name, "Diagnosis": "d", "State": "Refused", "Message": "it came too late", "Approver": "ann", "Plan": a.Spec.PlanHash,

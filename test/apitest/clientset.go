@@ -15,9 +15,7 @@ import (
 func Clientset(t testing.TB, config *rest.Config) *kubernetes.Clientset {
 	t.Helper()
 	set, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return set
 }
 
@@ -25,8 +23,6 @@ func Clientset(t testing.TB, config *rest.Config) *kubernetes.Clientset {
 func (e *Env) As(t testing.TB, config *rest.Config) client.Client {
 	t.Helper()
 	c, err := client.New(config, client.Options{Scheme: e.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }

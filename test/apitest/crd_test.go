@@ -242,8 +242,8 @@ func TestNullStartTime(t *testing.T) {
 	}
 }
 
-// table asks for a list as kubectl shows it.
-func table(t *testing.T, env *apitest.Env, path string) *metav1.Table {
+// columns asks for a list of one object as kubectl shows it, and gives its cells by their names, and the names that are not only wide.
+func columns(t *testing.T, env *apitest.Env, path string) (cells map[string]any, narrow []string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(env.Config)
 	must(t, err)
@@ -255,7 +255,14 @@ func table(t *testing.T, env *apitest.Env, path string) *metav1.Table {
 	defer answer.Body.Close()
 	var got metav1.Table
 	must(t, json.NewDecoder(answer.Body).Decode(&got))
-	return &got
+	cells = map[string]any{}
+	for i, column := range got.ColumnDefinitions {
+		cells[column.Name] = got.Rows[0].Cells[i]
+		if column.Priority == 0 {
+			narrow = append(narrow, column.Name)
+		}
+	}
+	return cells, narrow
 }
 
 // The columns show fault and outcome at a glance.
@@ -272,14 +279,7 @@ func TestColumns(t *testing.T) {
 				Faults: []v1.Fault{{Code: "StaleSubPath", State: v1.FaultHealed}},
 			}
 			must(t, env.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)))
-			got := table(t, env, "namespaces/"+d.Namespace+"/diagnoses")
-			cells, narrow := map[string]any{}, []string{}
-			for i, column := range got.ColumnDefinitions {
-				cells[column.Name] = got.Rows[0].Cells[i]
-				if column.Priority == 0 {
-					narrow = append(narrow, column.Name)
-				}
-			}
+			cells, narrow := columns(t, env, "namespaces/"+d.Namespace+"/diagnoses")
 			delete(cells, "Age")
 			want := map[string]any{
 				"Name": "d", "Target": "pod a/b", "Fault": "StaleSubPath", "Outcome": "Healed", "OperationSet": "s", "Node": "n1",

@@ -28,9 +28,7 @@ func Eventually(t testing.TB, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
-	if err := poll(ctx, check); err != nil {
-		t.Fatal(err)
-	}
+	must(t, poll(ctx, check))
 }
 
 // poll calls check until it returns nil, and returns its last error when ctx is done.

@@ -26,7 +26,7 @@ func join(full, old *rest.Config) (*rest.Config, error) {
 	}
 	config := rest.CopyConfig(full)
 	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return RoundTripper(func(r *http.Request) (*http.Response, error) {
 			if !strings.HasPrefix(r.URL.Path, "/apis/"+v1.Group+"/") && !strings.HasPrefix(r.URL.Path, "/apis/apiextensions.k8s.io/") {
 				return next.RoundTrip(r)
 			}
@@ -37,8 +37,3 @@ func join(full, old *rest.Config) (*rest.Config, error) {
 	}
 	return config, nil
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip calls f.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

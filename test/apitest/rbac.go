@@ -19,13 +19,9 @@ import (
 func (e *Env) Limited(t testing.TB, part, namespace string) *rest.Config {
 	t.Helper()
 	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, err := filepath.Glob(filepath.Join(root, "config", "rbac", part, "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -60,9 +56,7 @@ func (e *Env) PolicyFor(t testing.TB, file, part, user string) {
 	t.Helper()
 	NeedPolicies(t)
 	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := os.ReadFile(filepath.Join(root, "config", "policy", file))
 	if err != nil {
 		t.Fatalf("reading policy: %v", err)

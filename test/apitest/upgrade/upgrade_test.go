@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -71,30 +72,20 @@ type server struct {
 func (s *server) ask(method, path string, object map[string]any) (int, string) {
 	s.Helper()
 	c, err := rest.HTTPClientFor(s.env.Config)
-	if err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, err)
 	body, err := json.Marshal(object)
-	if err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, err)
 	r, err := http.NewRequestWithContext(s.Context(), method, s.env.Config.Host+path, bytes.NewReader(body))
-	if err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, err)
 	r.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		r.Header.Set("Content-Type", "application/merge-patch+json")
 	}
 	answer, err := c.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, err)
 	return answer.StatusCode, string(text)
 }
 
@@ -129,13 +120,9 @@ func (s *server) ours() map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			s.Fatal(err)
-		}
+		kerneltest.Must(s, err)
 		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(text, &crd.Object); err != nil {
-			s.Fatal(err)
-		}
+		kerneltest.Must(s, yaml.Unmarshal(text, &crd.Object))
 		all[crd.GetName()] = crd.Object
 	}
 	return all
@@ -145,9 +132,7 @@ func (s *server) ours() map[string]map[string]any {
 func (s *server) install(version string) (stored []*unstructured.Unstructured) {
 	s.Helper()
 	text, err := os.ReadFile("testdata/" + version + ".yaml")
-	if err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, err)
 	for _, object := range apitest.Objects(s, string(text)) {
 		if object.GetKind() == "CustomResourceDefinition" {
 			s.must(http.MethodPost, "/apis/"+object.GetAPIVersion()+"/customresourcedefinitions", object.Object)
@@ -186,9 +171,7 @@ func (s *server) get(object *unstructured.Unstructured) *unstructured.Unstructur
 		s.Fatalf("getting %s: %d %s", pathOf(object), status, text)
 	}
 	now := &unstructured.Unstructured{}
-	if err := json.Unmarshal([]byte(text), &now.Object); err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, json.Unmarshal([]byte(text), &now.Object))
 	return now
 }
 
@@ -198,9 +181,7 @@ func (s *server) refused(name string, crd map[string]any) bool {
 	without := (&unstructured.Unstructured{Object: crd}).DeepCopy()
 	unstructured.RemoveNestedField(without.Object, "spec", "preserveUnknownFields")
 	text, err := json.Marshal(without.Object)
-	if err != nil {
-		s.Fatal(err)
-	}
+	kerneltest.Must(s, err)
 	if !strings.Contains(string(text), `"default":`) {
 		return false
 	}
