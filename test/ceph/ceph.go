@@ -9,7 +9,6 @@ package ceph
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/freeport"
@@ -122,7 +123,7 @@ func (c *Cluster) configure(ctx context.Context) error {
 			return fmt.Errorf("make folder: %w", err)
 		}
 	}
-	fsid := uuid()
+	fsid := string(uuid.NewUUID())
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
 	if err != nil {
 		return err
@@ -150,7 +151,7 @@ func (c *Cluster) startMonitor(ctx context.Context) error {
 }
 
 func (c *Cluster) startOSD(ctx context.Context) error {
-	id := uuid()
+	id := string(uuid.NewUUID())
 	if err := c.run(ctx, "ceph", "osd", "new", id); err != nil {
 		return err
 	}
@@ -209,11 +210,4 @@ func (c *Cluster) wait(ctx context.Context, what string, ready func() error) err
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-func uuid() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

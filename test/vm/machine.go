@@ -70,7 +70,6 @@ type Command struct {
 	Args  []string
 	Dir   string
 	Env   []string      // added to the guest's own
-	Stdin []byte        // whole
 	Out   io.Writer     // receives standard output and standard error as they come; nil: neither
 	Limit time.Duration // after which the program is ended, with all of its process group; 0: none
 }
@@ -218,7 +217,7 @@ func (m *Machine) Do(ctx context.Context, c Command) error {
 	m.last++
 	id := m.last
 	m.calls[id] = running
-	err := m.out.Encode(wire.Call{ID: id, Args: c.Args, Dir: c.Dir, Env: c.Env, Stdin: c.Stdin, Limit: c.Limit})
+	err := m.out.Encode(wire.Call{ID: id, Args: c.Args, Dir: c.Dir, Env: c.Env, Limit: c.Limit})
 	m.mu.Unlock()
 	if err != nil {
 		return errors.Join(err, m.gone(c.Args))

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/test/ceph/states"
+	"kubediag.org/kubediag/test/program"
 )
 
 // margin is what the program may take in addition to waiting for a file system: much, as the machine may have other
@@ -36,17 +36,8 @@ func patience(s states.State) time.Duration {
 	return margin
 }
 
-// program is the kubediag that people run.
-type program string
-
-func build(t *testing.T) program {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "kubediag")
-	if out, err := exec.Command("go", "build", "-o", name, "kubediag.org/kubediag/cmd/kubediag").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return program(name)
-}
+// kubediag is the program that people run.
+type kubediag string
 
 // ran is how the program has ended.
 type ran struct {
@@ -55,7 +46,7 @@ type ran struct {
 	took        time.Duration
 }
 
-func (p program) run(t *testing.T, args ...string) ran {
+func (p kubediag) run(t *testing.T, args ...string) ran {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), string(p), args...)
@@ -70,7 +61,7 @@ func (p program) run(t *testing.T, args ...string) ran {
 }
 
 // json runs a verb that is to say nothing but JSON.
-func (p program) json(t *testing.T, into any, args ...string) ran {
+func (p kubediag) json(t *testing.T, into any, args ...string) ran {
 	t.Helper()
 	r := p.run(t, append(args, "-o", "json")...)
 	if err := json.Unmarshal([]byte(r.out), into); err != nil || (r.errors != "") != (r.status == unseen) {
@@ -96,7 +87,7 @@ func status(code fault.Code) int {
 // TestProgramNamesEveryState runs the program as people do on a node where a volume is in each state: twice, as what it
 // says must not depend on that it has looked.
 func TestProgramNamesEveryState(t *testing.T) {
-	p := build(t)
+	p := kubediag(program.Build(t, "cmd/kubediag"))
 	each(t, func(t *testing.T, s states.State, place *states.Place) {
 		for range 2 {
 			before := place.Line(t)
@@ -115,7 +106,7 @@ func TestProgramNamesEveryState(t *testing.T) {
 }
 
 // probes has the verb probe report what the mount by itself shows.
-func (p program) probes(t *testing.T, s states.State, place *states.Place) {
+func (p kubediag) probes(t *testing.T, s states.State, place *states.Place) {
 	t.Helper()
 	want := s.Code
 	if s.Met(t, place).Mute {
@@ -143,7 +134,7 @@ func (p program) probes(t *testing.T, s states.State, place *states.Place) {
 type unseenPart struct{ What string }
 
 // scans has the verb scan find the volume's fault, and no other.
-func (p program) scans(t *testing.T, s states.State, place *states.Place) {
+func (p kubediag) scans(t *testing.T, s states.State, place *states.Place) {
 	t.Helper()
 	type found struct {
 		Code     fault.Code
@@ -194,7 +185,7 @@ func scan(place *states.Place) []string {
 }
 
 // speaks has the verbs say the same to people, the cause first.
-func (p program) speaks(t *testing.T, s states.State, place *states.Place) {
+func (p kubediag) speaks(t *testing.T, s states.State, place *states.Place) {
 	t.Helper()
 	for _, args := range [][]string{
 		{"probe", "--timeout", patience(s).String(), place.Target}, append(scan(place), "-v"),

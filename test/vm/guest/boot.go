@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -86,7 +87,7 @@ func await(what, pattern, word string, device func(string) string) (string, erro
 		}
 		for _, name := range found {
 			text, err := os.ReadFile(name)
-			if _, gone := os.Stat(device(name)); err == nil && gone == nil && string(trim(text)) == word {
+			if _, gone := os.Stat(device(name)); err == nil && gone == nil && strings.TrimRight(string(text), "\n\x00") == word {
 				return device(name), nil
 			}
 		}
@@ -94,13 +95,6 @@ func await(what, pattern, word string, device func(string) string) (string, erro
 			return "", fmt.Errorf("find %s: not there after %s", what, patience)
 		}
 	}
-}
-
-func trim(text []byte) []byte {
-	for len(text) > 0 && (text[len(text)-1] == '\n' || text[len(text)-1] == 0) {
-		text = text[:len(text)-1]
-	}
-	return text
 }
 
 // enterRoot mounts the root file system and the disks that belong to it, and makes it the root of everything.

@@ -4,14 +4,12 @@
 package main
 
 import (
-	"bytes"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,10 +53,6 @@ func hello(failed string) wire.Hello {
 	h := wire.Hello{Failed: failed}
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	h.Release = strings.TrimSpace(string(release))
-	text, _ := os.ReadFile("/proc/uptime")
-	up, _, _ := strings.Cut(string(text), " ")
-	seconds, _ := strconv.ParseFloat(up, 64)
-	h.Uptime = time.Duration(seconds * float64(time.Second))
 	return h
 }
 
@@ -72,7 +66,6 @@ func (s *server) answer(a wire.Answer) {
 func (s *server) run(c wire.Call) {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
-	cmd.Stdin = bytes.NewReader(c.Stdin)
 	out := output{s: s, id: c.ID}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -27,9 +27,8 @@ type Boot struct {
 
 // Hello is the first word of the guest.
 type Hello struct {
-	Release string        // of the kernel
-	Uptime  time.Duration // of the guest
-	Failed  string        // empty if all is in place
+	Release string // of the kernel
+	Failed  string // empty if all is in place
 }
 
 // Call asks the guest to run a program.
@@ -37,8 +36,7 @@ type Call struct {
 	ID    uint64
 	Args  []string
 	Dir   string
-	Env   []string // added to the guest's own
-	Stdin []byte
+	Env   []string      // added to the guest's own
 	Limit time.Duration // after which the program and all of its process group are ended; 0: none
 }
 
