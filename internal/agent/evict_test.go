@@ -120,24 +120,6 @@ func TestNoEvictions(t *testing.T) {
 	}
 }
 
-func TestEvictionIsAllowedByName(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		args []string
-		env  map[string]string
-		want bool
-	}{
-		"nothing":      {want: false},
-		"the flag":     {args: []string{"--allow-eviction"}, want: true},
-		"its twin":     {env: map[string]string{"KUBEDIAG_ALLOW_EVICTION": "true"}, want: true},
-		"the flag off": {args: []string{"--allow-eviction=false"}, env: map[string]string{"KUBEDIAG_ALLOW_EVICTION": "true"}, want: false},
-	} {
-		if o, err := parseOptions(t, c.args, c.env); err != nil || o.AllowEviction != c.want {
-			t.Errorf("%s: allowed %v, %v, want %v", name, o.AllowEviction, err, c.want)
-		}
-	}
-}
-
 func TestEvictionRefused(t *testing.T) {
 	t.Parallel()
 	const budget = "The disruption budget web-pdb needs 2 healthy pods and has 2 currently"

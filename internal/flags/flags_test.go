@@ -56,7 +56,8 @@ func TestFromEnv(t *testing.T) {
 		"ours before it": {
 			vars: map[string]string{"POD_NAMESPACE": "pod", "KUBEDIAG_NAMESPACE": "ours"}, want: settings{ttl: hour, namespace: "ours"},
 		},
-		"no setting": {vars: map[string]string{"KUBEDIAG_VERSION": "v0.1.0"}, want: settings{ttl: hour}},
+		"an empty flag wins": {args: []string{"--namespace="}, vars: map[string]string{"POD_NAMESPACE": "pod"}, want: settings{ttl: hour}},
+		"no setting":         {vars: map[string]string{"KUBEDIAG_VERSION": "v0.1.0"}, want: settings{ttl: hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
