@@ -124,7 +124,7 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 		everywhere = append(everywhere, "create "+kind+"."+group, "patch "+kind+"."+group+" of some names")
 	}
 	for namespace, more := range map[string][]string{
-		"default": nil,
+		"default": nil, "kube-system": nil, "kube-node-lease": nil,
 		"kubediag": {
 			"create leases.coordination.k8s.io", "get leases.coordination.k8s.io", "update leases.coordination.k8s.io",
 			"list leases.coordination.k8s.io", "delete leases.coordination.k8s.io", // of agents whose nodes are gone

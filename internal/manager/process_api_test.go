@@ -17,12 +17,6 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/freeport"
@@ -56,36 +50,6 @@ func TestTwoManagers(t *testing.T) {
 	<-second.Elected()
 	d = w.diagnose(t, v1.DiagnosisSpec{NodeName: w.node(t)})
 	w.Until(t, d, func() bool { return d.Labels[v1.LabelNode] != "" })
-}
-
-// The manager may not do what it does not have to.
-func TestRights(t *testing.T) {
-	w := newWorld(t, apitest.Start(t))
-	limited, ctx := w.As(t, w.config), t.Context()
-	secret, pod, node := &corev1.Secret{}, &corev1.Pod{}, &corev1.Node{}
-	secret.Namespace, secret.Name, pod.Namespace, pod.Name, node.Name = w.ns, "s", w.ns, "p", "n1"
-	diagnosis := &v1.Diagnosis{}
-	diagnosis.Namespace, diagnosis.Name = "default", "d"
-	diagnosis.Spec = v1.DiagnosisSpec{OperationSet: "s", NodeName: "n1"}
-	trigger := &v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
-	for name, err := range map[string]error{
-		"read a Secret":            limited.Get(ctx, client.ObjectKeyFromObject(secret), secret),
-		"list Secrets":             limited.List(ctx, &corev1.SecretList{}),
-		"list Pods":                limited.List(ctx, &corev1.PodList{}),
-		"delete a Pod":             limited.Delete(ctx, pod),
-		"change a Node":            limited.Patch(ctx, node, client.RawPatch("application/merge-patch+json", []byte("{}"))),
-		"create one elsewhere":     limited.Create(ctx, diagnosis),
-		"delete an Operation":      limited.Delete(ctx, &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "o"}}),
-		"read a Lease of others":   limited.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "x"}, &coordinationv1.Lease{}),
-		"delete a Lease of others": limited.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "x"}}),
-		"list Leases of others":    limited.List(ctx, &coordinationv1.LeaseList{}),
-		"delete an Event":          limited.Delete(ctx, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "e"}}),
-		"change a Trigger":         limited.Patch(ctx, trigger, client.RawPatch("application/merge-patch+json", []byte("{}"))),
-	} {
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("the manager may %s: %v", name, err)
-		}
-	}
 }
 
 // A manager that comes before the CustomResourceDefinitions is alive and not ready, gets ready when they come, and can
