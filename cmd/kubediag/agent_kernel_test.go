@@ -8,23 +8,21 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubediag.org/kubediag/internal/cri/critest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/pipeline"
@@ -86,82 +84,34 @@ func TestRecoverKeepsOffWhatAnAgentRepairs(t *testing.T) {
 	must(t, <-done)
 }
 
-// nodeRuntime plays the container runtime of a node with the pod of a broken node: the container app runs, and sidecar starts as soon
-// as its subPath can be bound.
-type nodeRuntime struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	w *brokenNode
-}
-
-func (r *nodeRuntime) labels(container string) map[string]string {
-	return map[string]string{
-		"io.kubernetes.pod.uid": string(r.w.Pod.UID), "io.kubernetes.pod.namespace": r.w.Pod.Namespace, "io.kubernetes.pod.name": r.w.Pod.Name,
-		"io.kubernetes.container.name": container,
-	}
-}
-
-func (r *nodeRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "s", Labels: r.labels("")}}}, nil
-}
-
-func (r *nodeRuntime) all() []*runtimeapi.ContainerStatus {
+// containers are the records of a container runtime: the container app runs, and sidecar starts as soon as its subPath can be bound.
+func (w *brokenNode) containers() (all []*runtimeapi.ContainerStatusResponse) {
 	second := int64(time.Second)
-	mount := func(point string) []*runtimeapi.Mount {
-		return []*runtimeapi.Mount{{HostPath: point, ContainerPath: "/x"}}
+	add := func(name, point string, c *runtimeapi.ContainerStatus) {
+		c.Labels = critest.Labels(w.Pod.Namespace, w.Pod.Name, string(w.Pod.UID), name)
+		c.Mounts = []*runtimeapi.Mount{{HostPath: point, ContainerPath: "/x"}}
+		all = append(all, &runtimeapi.ContainerStatusResponse{Status: c})
 	}
-	all := []*runtimeapi.ContainerStatus{
-		{Id: "app-1", State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: second, StartedAt: second, Labels: r.labels("app"), Mounts: mount(r.w.Point)},
-		{
-			Id: "sidecar-1", State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: second, FinishedAt: second, ExitCode: 128, Reason: "StartError",
-			Labels: r.labels("sidecar"), Mounts: mount(r.w.subPath),
-		},
-	}
-	if text, err := os.ReadFile(r.w.subPath); err == nil && string(text) == "two" {
-		all = append(all, &runtimeapi.ContainerStatus{
+	add("app", w.Point, &runtimeapi.ContainerStatus{Id: "app-1", State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: second, StartedAt: second})
+	add("sidecar", w.subPath, &runtimeapi.ContainerStatus{
+		Id: "sidecar-1", State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: second, FinishedAt: second, ExitCode: 128, Reason: "StartError",
+	})
+	if text, err := os.ReadFile(w.subPath); err == nil && string(text) == "two" {
+		add("sidecar", w.subPath, &runtimeapi.ContainerStatus{
 			Id: "sidecar-2", State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: 2 * second, StartedAt: 2 * second,
-			Labels: r.labels("sidecar"), Mounts: mount(r.w.subPath),
 		})
 	}
 	return all
 }
 
-func (r *nodeRuntime) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	var listed []*runtimeapi.Container
-	for _, c := range r.all() {
-		listed = append(listed, &runtimeapi.Container{Id: c.Id, State: c.State, CreatedAt: c.CreatedAt, Labels: c.Labels})
-	}
-	return &runtimeapi.ListContainersResponse{Containers: listed}, nil
-}
-
-func (r *nodeRuntime) ContainerStatus(_ context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	all := r.all()
-	i := slices.IndexFunc(all, func(c *runtimeapi.ContainerStatus) bool { return c.Id == q.ContainerId })
-	if i < 0 {
-		return nil, errors.New("no such container")
-	}
-	return &runtimeapi.ContainerStatusResponse{Status: all[i]}, nil
-}
-
-func (r *nodeRuntime) RemoveContainer(context.Context, *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
-	return &runtimeapi.RemoveContainerResponse{}, nil
-}
-
 // kubelet starts a process that looks like a kubelet, in the mount namespace of the test, with a container runtime.
 func (w *brokenNode) kubelet(t *testing.T, flags ...string) (pid string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
-	must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
-	must(t, err)
-	server := grpc.NewServer()
-	runtimeapi.RegisterRuntimeServiceServer(server, &nodeRuntime{w: w})
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
+	socket := critest.Listen(t, &critest.Runtime{Records: w.containers})
 	// No program of ours: those have the texts of any kubelet.
 	cmd := exec.Command("sh", append([]string{
 		"-c", "echo kubelet >/proc/$$/comm; echo; read end", "kubelet", "--root-dir=" + w.Root, "--read-only-port=0",
-		"--container-runtime-endpoint=unix://" + dir + "/s",
+		"--container-runtime-endpoint=unix://" + socket,
 	}, flags...)...)
 	in, err := cmd.StdinPipe()
 	must(t, err)

@@ -175,13 +175,9 @@ func TestPodsThatDoNotGo(t *testing.T) {
 func TestPodThatRunsOn(t *testing.T) {
 	n := newLeavingNode(t)
 	n.tmpfs(t, "volumes/kubernetes.io~empty-dir/m")
-	groups := t.TempDir()
-	kerneltest.Must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	group := filepath.Join(groups, "kubepods-pod"+strings.ReplaceAll(leavingUID, "-", "_")+".slice")
-	kerneltest.Must(t, os.Mkdir(group, 0o755))
+	group := kerneltest.ControlGroup(t, "kubepods-pod"+strings.ReplaceAll(leavingUID, "-", "_")+".slice")
 	app := sleeper(t)
-	kerneltest.Must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(fmt.Sprint(app.Pid)), 0o644))
+	kerneltest.JoinControlGroup(t, group, app.Pid)
 	asked := n.ask(t, time.Hour, "scan", "Diagnosis of the pod")
 	for door, r := range asked {
 		if r.status != 0 {
@@ -194,7 +190,7 @@ func TestPodThatRunsOn(t *testing.T) {
 	}
 	kerneltest.Must(t, app.Kill())
 	_, _ = app.Wait()
-	kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(group) == nil })
+	kerneltest.AwaitEmpty(t, group)
 	for door, r := range n.ask(t, time.Hour, "scan", "Diagnosis of the pod") {
 		if r.status != 1 || !strings.Contains(r.out, string(fault.StuckTermination)) {
 			t.Errorf("%s, after its end: %s, want status 1 and the fault", door, r)

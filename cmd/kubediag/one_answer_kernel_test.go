@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -23,10 +22,10 @@ import (
 	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
-	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/sentinel"
+	"kubediag.org/kubediag/internal/sentinel/sentineltest"
 )
 
 // answer is the word of one front door about a node: about the faults of its own kubelet root.
@@ -184,25 +183,6 @@ func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 	return a
 }
 
-// observed collects the findings of the sentinel.
-type observed struct{ found chan fault.Finding }
-
-func (o observed) Found(f fault.Finding, _ time.Duration) { o.found <- f }
-func (observed) Begin(sentinel.Repair) error              { return nil }
-func (observed) Repaired(sentinel.Repair)                 {}
-func (observed) Left(sentinel.Repair)                     {}
-func (observed) Trouble(error)                            {}
-
-// observing is a guard that lets nothing be repaired.
-type observing struct{}
-
-func (observing) Mode(fault.Code, *corev1.Pod) sentinel.Mode { return sentinel.Observe }
-func (observing) Acquire(context.Context, fault.Finding, *corev1.Pod) bool {
-	return false
-}
-func (observing) Ended(fault.Key, fault.Pod, error) {}
-func (observing) Subscribe() <-chan struct{}        { return nil }
-
 // specs are those of the pod of a node.
 type specs struct{ *brokenNode }
 
@@ -226,20 +206,10 @@ func (w *brokenNode) looks(code fault.Code) map[fault.Search]mountstate.Inspecto
 // checkSentinel has the sentinel watch the node until its first looks have ended.
 func (w *brokenNode) checkSentinel(t *testing.T, want answer) {
 	t.Helper()
-	connections, err := fuse.Open()
-	must(t, err)
-	defer connections.Close()
 	s := &sentinel.Sentinel{
-		Mode: sentinel.Observe, Guard: observing{}, Kubelet: w.Node, Pods: w, Observer: observed{make(chan fault.Finding, 1000)},
-		Binds: subpath.Sources{Prober: w.Inspector.Prober}, Volumes: w.Inspector, Connections: connections, Looks: w.looks(fault.Code(want.Code)),
+		Kubelet: w.Node, Pods: w, Binds: subpath.Sources{Prober: w.Inspector.Prober}, Volumes: w.Inspector, Looks: w.looks(fault.Code(want.Code)),
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() {
-		cancel()
-		must(t, <-ended)
-	}()
+	sentineltest.Watch(t, s)
 	kerneltest.Await(t, fmt.Sprintf("the sentinel to say %+v", want), func() bool {
 		faults, unknown := s.Faults()
 		var codes, heals []string

@@ -32,13 +32,6 @@ var oneAnswers = map[string]oneAnswer{
 	"daemon killed and mounted again": {make: remounted, code: fault.DisconnectedFUSE, heal: fault.HealSafe},
 	"daemon stopped":                  {make: stopped, code: fault.HungMount, heal: fault.HealPerson},
 	"directory forgotten":             {make: failing(sys.ESTALE), code: fault.StaleFileHandle, heal: fault.HealDriver},
-	"EIO":                             {make: failing(sys.EIO), code: fault.VolumeIOError, heal: fault.HealPerson},
-	"EHOSTDOWN":                       {make: failing(syscall.EHOSTDOWN), code: fault.VolumeIOError, heal: fault.HealPerson},
-	"ETIMEDOUT":                       {make: failing(syscall.ETIMEDOUT), code: fault.VolumeIOError, heal: fault.HealPerson},
-	"ECONNREFUSED":                    {make: failing(syscall.ECONNREFUSED), code: fault.VolumeIOError, heal: fault.HealPerson},
-	"EHOSTUNREACH":                    {make: failing(syscall.EHOSTUNREACH), code: fault.VolumeIOError, heal: fault.HealPerson},
-	"EAGAIN":                          {make: failing(syscall.EAGAIN), code: fault.VolumeIOError, heal: fault.HealPerson},
-	"EREMOTEIO":                       {make: failing(syscall.EREMOTEIO), code: fault.VolumeIOError, heal: fault.HealPerson},
 	"EACCES":                          {make: failing(syscall.EACCES), unjudged: true},
 	"EPERM":                           {make: failing(syscall.EPERM), unjudged: true},
 
@@ -68,6 +61,15 @@ var oneAnswers = map[string]oneAnswer{
 	"subPath that is the whole volume":  {make: wholeVolume, code: fault.WrongSubPath, heal: fault.HealPerson},
 	"subPath of FUSE, and its pod goes": {make: going(shared(deleted(sys.ESTALE, false))), code: fault.StaleSubPath, heal: fault.HealSafe},
 	"daemon killed, and its pod goes":   {make: going(killed), code: fault.DisconnectedFUSE, heal: fault.HealSafe},
+}
+
+func init() {
+	for _, errno := range []sys.Errno{
+		sys.EIO, syscall.EHOSTDOWN, syscall.ETIMEDOUT, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.EAGAIN, syscall.ENODEV,
+		syscall.ENXIO, syscall.EUCLEAN, syscall.EREMOTEIO, syscall.ENETUNREACH, syscall.EINVAL, syscall.EBADF, syscall.ENOTDIR,
+	} {
+		oneAnswers[errno.Error()] = oneAnswer{make: failing(errno), code: fault.VolumeIOError, heal: fault.HealPerson}
+	}
 }
 
 func killed(_ *testing.T, w *brokenNode) string {

@@ -15,30 +15,24 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // privateProcess starts a process with a mount namespace of its own, a copy of the test's, in a control group.
 func privateProcess(t *testing.T, group string) *os.Process {
 	t.Helper()
+	dir := kerneltest.ControlGroup(t, group)
 	cmd := exec.Command("unshare", "--mount", "--propagation=private", "sh", "-c", "echo ready; exec sleep 1000")
 	out, err := cmd.StdoutPipe()
 	kerneltest.Must(t, err)
 	kerneltest.Must(t, cmd.Start())
-	_, err = out.Read(make([]byte, 1)) // it has its namespace
-	kerneltest.Must(t, err)
-	groups := t.TempDir()
-	kerneltest.Must(t, sys.NewMount("none", groups, "cgroup2", ""))
-	dir := filepath.Join(groups, group)
-	kerneltest.Must(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(dir) == nil })
-		_ = systest.UnmountPath(groups, true)
 	})
-	kerneltest.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(fmt.Sprint(cmd.Process.Pid)), 0o644))
+	_, err = out.Read(make([]byte, 1)) // it has its namespace
+	kerneltest.Must(t, err)
+	kerneltest.JoinControlGroup(t, dir, cmd.Process.Pid)
 	return cmd.Process
 }
 

@@ -6,7 +6,6 @@
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +30,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/loopback"
-	"kubediag.org/kubediag/test/program"
 )
 
 // copyRole is a process in a mount namespace that is a copy of the test's, as a container with a hostPath of / has it.
@@ -343,55 +341,15 @@ func TestHoldersOfSwap(t *testing.T) {
 	}
 }
 
-func TestBuiltProgramShowsHolders(t *testing.T) {
-	program := program.Build(t, "cmd/kubediag")
-	p := newLoopVolume(t)
-	run := func(args ...string) (status int, stdout, stderr string) {
-		var out, errs bytes.Buffer
-		cmd := exec.Command(program, append([]string{"holders", "--kubelet-root", p.scene.Root}, args...)...)
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		start := time.Now()
-		var exit *exec.ExitError
-		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took > 30*time.Second {
-			t.Errorf("%q took %v", args, took)
-		}
-		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
-	}
-	if status, out, errs := run(p.Node()); status != 0 || !strings.HasPrefix(out, p.Node()+" ("+p.Number.String()+", loop, ext4) is in use") || errs != "" {
-		t.Errorf("in use: status %d, %q, %q", status, out, errs)
-	}
-	copied := kerneltest.Start(t, "copy")
-	must(t, systest.UnmountPath(p.point, false))
-	status, out, errs := run(p.Node())
-	if status != 1 || errs != "" {
-		t.Errorf("held: status %d, %q", status, errs)
-	}
-	for _, part := range []string{
-		"is held. It can be released", "  mount " + p.point + "\n", fmt.Sprintf("process    %d (exporter\\x1b[2J)\n", copied.PID), "on host    " + p.point + "\n",
-	} {
-		if !strings.Contains(out, part) {
-			t.Errorf("%q is not in\n%s", part, out)
-		}
-	}
-	if status, out, _ := run(); status != 1 || !strings.Contains(out, p.Node()+" (") {
-		t.Errorf("no device named: status %d, %s", status, out)
-	}
-	copied.End()
-	p.awaitBusy(t, false)
-	if status, out, errs := run(p.Number.String()); status != 0 || !strings.Contains(out, "is free: no holder was found") || errs != "" {
-		t.Errorf("free: status %d, %q, %q", status, out, errs)
-	}
+func TestHoldersOfWhatIsNoDevice(t *testing.T) {
 	loop := filepath.Join(t.TempDir(), "loop")
 	must(t, os.Symlink(loop, loop))
 	for spec, want := range map[string]string{
 		"/dev/nosuch": "no such block device", "nosuch": "no such block device", "4095:1048575": "no such block device", "7:x": "want major:minor",
 		loop: "too many levels of symbolic links", "/no/such": "no such file", "0:1048575": "no such block device", "a/b": "has a slash", "": "no path, name or number",
 	} {
-		if status, out, errs := run(spec); status != 2 || out != "" || !strings.HasPrefix(errs, "kubediag: holders: ") || !strings.Contains(errs, want) {
-			t.Errorf("%q: status %d, %q, %q, want %q", spec, status, out, errs, want)
+		if out, err := verbtest.Run(t, NewHoldersCommand(""), "--kubelet-root", t.TempDir(), spec); err == nil || errors.Is(err, verb.ErrFaults) || out != "" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %q, want %q", spec, err, out, want)
 		}
 	}
 }

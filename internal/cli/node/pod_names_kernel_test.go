@@ -6,19 +6,15 @@
 package node
 
 import (
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubediag.org/kubediag/internal/cri/critest"
 	"kubediag.org/kubediag/internal/faults/searches"
-	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
@@ -27,26 +23,15 @@ func TestScanAsksTheRuntimeForNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scene, pods := newStage(t, 1, 1)
 			updateConfigMap(scene, pods[0])
-			dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
-			must(t, err)
-			t.Cleanup(func() { os.RemoveAll(dir) })
-			l, err := net.Listen("unix", filepath.Join(dir, "s"))
-			must(t, err)
-			t.Cleanup(func() { l.Close() })
+			var runtime *critest.Runtime
 			if answers {
-				server := grpc.NewServer()
-				runtimeapi.RegisterRuntimeServiceServer(server, &fakeContainers{containers: []*runtimeapi.ContainerStatus{{Labels: map[string]string{
-					"io.kubernetes.pod.uid": string(pods[0].UID), "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.name": "from-runtime",
-				}}}})
-				go func() { _ = server.Serve(l) }()
-				t.Cleanup(server.Stop)
+				record := &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
+					Labels: critest.Labels("default", "from-runtime", string(pods[0].UID), "app"),
+				}}
+				runtime = &critest.Runtime{Records: func() []*runtimeapi.ContainerStatusResponse { return []*runtimeapi.ContainerStatusResponse{record} }}
 			}
-			actor := kerneltest.Start(t, "kubelet", "--root-dir="+scene.Root, "--container-runtime-endpoint=unix://"+dir+"/s")
-			s := &scan{}
-			s.node, err = (&kubelet.Finder{PID: actor.PID}).Node(t.Context())
-			must(t, err)
-			s.node.Program = filepath.Join(dir, "kubelet") // the test's own program has the texts of any kubelet
-			must(t, os.WriteFile(s.node.Program, []byte("Skipping bind-mounting subpath"), 0o600))
+			actor := kerneltest.Start(t, "kubelet", "--root-dir="+scene.Root, "--container-runtime-endpoint=unix://"+critest.Listen(t, runtime))
+			s := &scan{node: nodeOf(t, actor.PID)}
 			must(t, s.search(t.Context(), searches.All()))
 			faults := s.sum.Findings
 			start := time.Now()

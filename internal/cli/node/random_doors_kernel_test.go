@@ -6,7 +6,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/bundle"
@@ -25,11 +23,11 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
-	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/sentinel"
+	"kubediag.org/kubediag/internal/sentinel/sentineltest"
 )
 
 // TestRandomRealNodes makes random nodes of real mounts, and asks each front door about each: scan, its bundle, the Diagnosis of the node, probe
@@ -213,23 +211,6 @@ func (r *realNode) checkProbe() {
 	}
 }
 
-// silentObserver takes the reports of the sentinel.
-type silentObserver struct{}
-
-func (silentObserver) Found(fault.Finding, time.Duration) {}
-func (silentObserver) Begin(sentinel.Repair) error        { return nil }
-func (silentObserver) Repaired(sentinel.Repair)           {}
-func (silentObserver) Left(sentinel.Repair)               {}
-func (silentObserver) Trouble(error)                      {}
-
-// onlyWatches is a guard that lets nothing be repaired.
-type onlyWatches struct{}
-
-func (onlyWatches) Mode(fault.Code, *corev1.Pod) sentinel.Mode               { return sentinel.Observe }
-func (onlyWatches) Acquire(context.Context, fault.Finding, *corev1.Pod) bool { return false }
-func (onlyWatches) Ended(fault.Key, fault.Pod, error)                        {}
-func (onlyWatches) Subscribe() <-chan struct{}                               { return nil }
-
 // checkSentinel has the sentinel watch the binds and volumes of the node. It reports the faults of pods that the API server has. The searches that it
 // makes beside, from time to time, are those of a scan.
 func (r *realNode) checkSentinel() {
@@ -245,24 +226,14 @@ func (r *realNode) checkSentinel() {
 			want = append(want, f)
 		}
 	}
-	connections, err := fuse.Open()
-	must(r.t, err)
-	defer connections.Close()
 	runner := &subprocess.Runner{}
 	runtime := &cri.Client{Socket: r.node.RuntimeSocket}
 	prober := &asking.Prober{Runner: runner}
 	s := &sentinel.Sentinel{
-		Mode: sentinel.Observe, Guard: onlyWatches{}, Kubelet: r.node, Pods: specs, Observer: silentObserver{}, Binds: subpath.Sources{Prober: prober, Runtime: runtime},
-		Volumes:     &volume.Inspector{Kubelet: r.node, Prober: prober, Runtime: runtime, Pods: specs, Runner: runner},
-		Connections: connections,
+		Kubelet: r.node, Pods: specs, Binds: subpath.Sources{Prober: prober, Runtime: runtime},
+		Volumes: &volume.Inspector{Kubelet: r.node, Prober: prober, Runtime: runtime, Pods: specs, Runner: runner},
 	}
-	ctx, cancel := context.WithCancel(r.t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() {
-		cancel()
-		must(r.t, <-ended)
-	}()
+	sentineltest.Watch(r.t, s)
 	r.ask("sentinel", func() string {
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			faults, unknown := s.Faults()

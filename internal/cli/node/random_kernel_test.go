@@ -6,7 +6,6 @@
 package node
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -14,7 +13,6 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,11 +23,11 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubediag.org/kubediag/internal/cri/critest"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -107,53 +105,22 @@ func startShell(t *testing.T, args ...string) (pid int) {
 	return cmd.Process.Pid
 }
 
-// fakeContainers are a container runtime. They have the records of containers and of the sandboxes of their pods.
+// fakeContainers are the records of a container runtime.
 type fakeContainers struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	mu         sync.Mutex
-	containers []*runtimeapi.ContainerStatus
-	pids       map[string]int
+	mu  sync.Mutex
+	all []*runtimeapi.ContainerStatusResponse
 }
 
-func (r *fakeContainers) ListContainers(_ context.Context, q *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	listed := &runtimeapi.ListContainersResponse{}
-	for _, c := range r.containers {
-		matches := q.GetFilter().GetId() == "" || q.GetFilter().GetId() == c.Id
-		for label, value := range q.GetFilter().GetLabelSelector() {
-			matches = matches && c.Labels[label] == value
-		}
-		if matches {
-			listed.Containers = append(listed.Containers, &runtimeapi.Container{Id: c.Id, State: c.State, CreatedAt: c.CreatedAt, Labels: c.Labels})
-		}
-	}
-	return listed, nil
-}
-
-func (r *fakeContainers) ContainerStatus(_ context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at := slices.IndexFunc(r.containers, func(c *runtimeapi.ContainerStatus) bool { return c.Id == q.GetContainerId() })
-	return &runtimeapi.ContainerStatusResponse{
-		Status: r.containers[at], Info: map[string]string{"info": fmt.Sprintf(`{"pid":%d}`, r.pids[q.GetContainerId()])},
-	}, nil
-}
-
-func (r *fakeContainers) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	listed := &runtimeapi.ListPodSandboxResponse{}
-	for _, c := range r.containers {
-		listed.Items = append(listed.Items, &runtimeapi.PodSandbox{Id: "sandbox-" + c.Id, Labels: c.Labels})
-	}
-	return listed, nil
+func (c *fakeContainers) records() []*runtimeapi.ContainerStatusResponse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 // makeRealNode makes the node, breaks it, and starts its kubelet and its container runtime.
 func makeRealNode(t *testing.T, seed uint64) *realNode {
 	t.Helper()
-	r := &realNode{t: t, scene: kubelettest.New(t), runtime: &fakeContainers{pids: map[string]int{}}, servers: map[string]*volumetest.Served{}, cgroups: t.TempDir()}
+	r := &realNode{t: t, scene: kubelettest.New(t), runtime: &fakeContainers{}, servers: map[string]*volumetest.Served{}, cgroups: t.TempDir()}
 	r.randomNode = newRandomNode(seed, r.scene.Root, kerneltest.Run(), time.Now())
 	must(t, sys.NewMount("none", r.cgroups, "cgroup2", ""))
 	t.Cleanup(func() { _ = systest.UnmountPath(r.cgroups, true) })
@@ -203,20 +170,18 @@ func (r *realNode) writeRecords() {
 
 // startRuntime starts the container runtime, and the kubelet that uses it.
 func (r *realNode) startRuntime() {
-	dir, err := os.MkdirTemp("", "cri") // a socket's path must be short
-	must(r.t, err)
-	r.t.Cleanup(func() { os.RemoveAll(dir) })
-	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
-	must(r.t, err)
-	server := grpc.NewServer()
-	runtimeapi.RegisterRuntimeServiceServer(server, r.runtime)
-	go func() { _ = server.Serve(listener) }()
-	r.t.Cleanup(server.Stop)
-	pid := startShell(r.t, "kubelet", "--root-dir="+r.scene.Root, "--container-runtime-endpoint=unix://"+dir+"/s")
-	r.node, err = (&kubelet.Finder{PID: pid}).Node(r.t.Context())
-	must(r.t, err)
-	r.node.Program = filepath.Join(dir, "kubelet") // the test's own program has the texts of any kubelet
-	must(r.t, os.WriteFile(r.node.Program, []byte("Skipping bind-mounting subpath"), 0o600))
+	socket := critest.Listen(r.t, &critest.Runtime{Records: r.runtime.records})
+	r.node = nodeOf(r.t, startShell(r.t, "kubelet", "--root-dir="+r.scene.Root, "--container-runtime-endpoint=unix://"+socket))
+}
+
+// nodeOf is the node of a kubelet that renews no binds.
+func nodeOf(t *testing.T, pid int) *kubelet.Node {
+	t.Helper()
+	node, err := (&kubelet.Finder{PID: pid}).Node(t.Context())
+	must(t, err)
+	node.Program = filepath.Join(t.TempDir(), "kubelet") // the test's own program has the texts of any kubelet
+	must(t, os.WriteFile(node.Program, []byte("Skipping bind-mounting subpath"), 0o600))
+	return node
 }
 
 // start starts a container of a pod. records are the mounts that it has by the runtime, and parts those that it has.
@@ -240,12 +205,12 @@ func (r *realNode) start(uid, name string, records []*runtimeapi.Mount, parts []
 	now := time.Now().UnixNano()
 	r.runtime.mu.Lock()
 	defer r.runtime.mu.Unlock()
-	r.runtime.pids[id] = pid
-	r.runtime.containers = append(r.runtime.containers, &runtimeapi.ContainerStatus{
-		Id: id, State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: now, StartedAt: now, Mounts: records,
-		Labels: map[string]string{
-			"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.name": "pod-" + uid, "io.kubernetes.container.name": name,
+	r.runtime.all = append(r.runtime.all, &runtimeapi.ContainerStatusResponse{
+		Status: &runtimeapi.ContainerStatus{
+			Id: id, State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: now, StartedAt: now, Mounts: records,
+			Labels: critest.Labels("default", "pod-"+uid, uid, name),
 		},
+		Info: map[string]string{"info": fmt.Sprintf(`{"pid":%d}`, pid)},
 	})
 }
 

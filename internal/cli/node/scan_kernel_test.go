@@ -11,13 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +35,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/mountstate"
-	"kubediag.org/kubediag/test/program"
 )
 
 func TestMain(m *testing.M) {
@@ -297,42 +294,6 @@ func TestScanInAPod(t *testing.T) {
 	}
 }
 
-func TestBuiltProgramScans(t *testing.T) {
-	program, runtime := program.Build(t, "cmd/kubediag"), t.TempDir()
-	s, pods := newStage(t, 2, 2)
-	scan := func(args ...string) (status int, stdout, stderr string) {
-		var out, errs bytes.Buffer
-		cmd := exec.Command(program, append([]string{"scan", "--kubelet-root", s.Root}, args...)...)
-		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(podList(t, pods...)), &out, &errs
-		var exit *exec.ExitError
-		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
-	}
-	if status, out, errs := scan(); status != 0 || !strings.Contains(out, ": nothing broken that shows without the specs of pods. Looked at 2 pods (no specs), 4 subPath binds") || errs != "" {
-		t.Errorf("healthy: status %d, %q, %q", status, out, errs)
-	}
-	updateConfigMap(s, pods[1])
-	status, out, errs := scan("-v", "--pods", "-")
-	if status != 1 || strings.Count(out, "\n1. StaleSubPath (critical): ") != 2 || errs != "" {
-		t.Errorf("stale: status %d, %q, %q", status, out, errs)
-	}
-	for _, part := range []string{
-		"pod        default/web-1, uid " + string(pods[1].UID) + "\n", "container  app\n", "volume     configmap\n",
-		"mount      " + s.Point(pods[1], "configmap", "app", 0) + "\n", "repair     unmount that one mount", "kubediag explain StaleSubPath",
-		": 2 faults. 1 pod fails at its next start. It can be healed safely.\n", "Looked at 2 pods (specs of 2)",
-	} {
-		if !strings.Contains(out, part) {
-			t.Errorf("%q is not in\n%s", part, out)
-		}
-	}
-	if status, out, errs := scan("--pods", "/dev/null"); status != 2 || out != "" || errs != "kubediag: scan: read pods from \"/dev/null\" (--pods): it is empty\n" {
-		t.Errorf("bad file: status %d, %q, %q", status, out, errs)
-	}
-}
-
 // TestScanWhereNoKubeletRuns looks at the default root, and says that nothing serves it.
 func TestScanWhereNoKubeletRuns(t *testing.T) {
 	newStage(t, 0, 0) // in a mount namespace of its own
@@ -357,26 +318,4 @@ func TestScanWhereNoKubeletRuns(t *testing.T) {
 			t.Errorf("of pod %s: %v, want %q", name, err, want)
 		}
 	}
-}
-
-// BenchmarkScan is a node of 250 pods with 6 binds each and nothing wrong. x-table is how many times longer the scan
-// takes than reading the mount table once.
-func BenchmarkScan(b *testing.B) {
-	s, _ := newStage(b, 250, 6)
-	var reading, scanning time.Duration
-	for b.Loop() {
-		start := time.Now()
-		_, err := mountns.Table(0)
-		must(b, err)
-		reading += time.Since(start)
-		start = time.Now()
-		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}, orphanAge: time.Hour}.scanNode(b.Context(), nil)
-		must(b, err)
-		scanning += time.Since(start)
-		if len(r.Faults) > 0 || r.Looked.Counts.Binds != 1500 {
-			b.Fatalf("report %+v", r)
-		}
-	}
-	b.ReportMetric(float64(scanning.Microseconds())/1000/float64(b.N), "ms-scan")
-	b.ReportMetric(float64(scanning)/float64(reading), "x-table")
 }
