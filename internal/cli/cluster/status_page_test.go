@@ -4,7 +4,6 @@
 package cluster
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,20 +13,9 @@ import (
 	"kubediag.org/kubediag/internal/ui"
 )
 
-// statusPage is a page as it is written, without its style sheet.
 func statusPage(t *testing.T, r *statusReport, l ui.Language) string {
 	t.Helper()
-	var b bytes.Buffer
-	view := statusView{faultsView{api: &client{}, brief: true, now: noon, problems: r.Unwatched}, r}
-	if err := ui.Write(&b, view.page(l, false)); err != nil {
-		t.Fatal(err)
-	}
-	head, rest, _ := strings.Cut(b.String(), "<meta http-equiv")
-	_, rest, found := strings.Cut(rest, "</style>\n")
-	if !found {
-		t.Fatalf("the page has no style sheet:\n%s", b.String())
-	}
-	return head + rest
+	return verbtest.Page(t, statusView{faultsView{api: &client{}, brief: true, now: noon, problems: r.Unwatched}, r}.page(l, false))
 }
 
 func TestStatusPages(t *testing.T) {

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,27 +14,12 @@ import (
 	"kubediag.org/kubediag/internal/ui"
 )
 
-// pageText is a page as it is written, with one line in place of its style sheet.
-func pageText(t *testing.T, p ui.Page) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := ui.Write(&b, p); err != nil {
-		t.Fatal(err)
-	}
-	head, rest, _ := strings.Cut(b.String(), `<meta http-equiv`)
-	_, rest, found := strings.Cut(rest, "</style>\n")
-	if !found {
-		t.Fatalf("the page has no style sheet:\n%s", b.String())
-	}
-	return head + rest
-}
-
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for name, report := range reports {
-		verbtest.Golden(t, name+".html", pageText(t, scanView{report: report}.asPages(ui.English).reportPage()))
+		verbtest.Golden(t, name+".html", verbtest.Page(t, scanView{report: report}.asPages(ui.English).reportPage()))
 	}
-	verbtest.Golden(t, "many.zh.html", pageText(t, scanView{report: reports["many"]}.asPages(ui.Chinese).reportPage()))
+	verbtest.Golden(t, "many.zh.html", verbtest.Page(t, scanView{report: reports["many"]}.asPages(ui.Chinese).reportPage()))
 }
 
 // manyFaults has as many faults as there are, of all codes that are given in turn.
@@ -57,7 +41,7 @@ func TestPagesAreSmall(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 300, 5000} {
 		v := scanView{report: manyFaults(n, fault.HungMount, fault.DisconnectedFUSE, fault.StaleFileHandle)}
-		page := pageText(t, v.asPages(ui.English).reportPage())
+		page := verbtest.Page(t, v.asPages(ui.English).reportPage())
 		if len(page) > 300_000 {
 			t.Errorf("%d faults: %d bytes", n, len(page))
 		}
@@ -75,7 +59,7 @@ func TestReviewPage(t *testing.T) {
 	a, b := &report.Faults[0], &report.Faults[1]
 	a.Commands = []fault.Command{{Purpose: "ends it", Line: "echo abort", Effect: fault.EffectLoss}, {Purpose: "shows it", Line: "echo see", Effect: fault.EffectNone}}
 	r := &faultReview{report: report, gone: []*scanFault{b}, unsure: map[*scanFault]string{a: "the scan was interrupted"}, places: []faultPlace{{number: 1, faults: []*scanFault{a}}}}
-	page := pageText(t, scanView{report: report}.asPages(ui.English).reviewPage(r, time.Now()))
+	page := verbtest.Page(t, scanView{report: report}.asPages(ui.English).reviewPage(r, time.Now()))
 	for text, want := range map[string]bool{
 		"gone since that scan": true, "Whether it is still there is not known: the scan was interrupted": true, "echo see": true, "echo abort": false,
 	} {

@@ -7,10 +7,13 @@ package verbtest
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/ui"
 )
 
 // Run runs a verb with arguments, and returns its output and its error.
@@ -22,6 +25,21 @@ func Run(t testing.TB, cmd *cobra.Command, args ...string) (string, error) {
 	cmd.SetOut(&out)
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// Page is a page as it is written, without its style sheet.
+func Page(t testing.TB, p ui.Page) string {
+	t.Helper()
+	var b strings.Builder
+	if err := ui.Write(&b, p); err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(b.String(), "<meta http-equiv")
+	_, rest, found := strings.Cut(rest, "</style>\n")
+	if !found {
+		t.Fatalf("the page has no style sheet:\n%s", b.String())
+	}
+	return head + rest
 }
 
 // Golden compares a text with a file of testdata, or writes the file if KUBEDIAG_GOLDEN is set.
