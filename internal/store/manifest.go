@@ -72,7 +72,7 @@ func (m *Memory) load(document []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", head.Kind, err)
 	}
-	return m.add(object)
+	return m.Add(object)
 }
 
 // YAML returns an object as kubectl get -o yaml would.

@@ -37,33 +37,30 @@ var _ pipeline.Store = (*Memory)(nil)
 func (m *Memory) Operation(_ context.Context, name string) (*v1.Operation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o, ok := m.operations[name]
-	if !ok {
-		return nil, fmt.Errorf("get operation %q: %w", name, pipeline.ErrNotFound)
+	if o := m.operations[name]; o != nil {
+		return o.DeepCopy(), nil
 	}
-	return o.DeepCopy(), nil
+	return nil, fmt.Errorf("get operation %q: %w", name, pipeline.ErrNotFound)
 }
 
 // OperationSet returns the OperationSet with that name, or an error that wraps pipeline.ErrNotFound.
 func (m *Memory) OperationSet(_ context.Context, name string) (*v1.OperationSet, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, ok := m.sets[name]
-	if !ok {
-		return nil, fmt.Errorf("get operation set %q: %w", name, pipeline.ErrNotFound)
+	if s := m.sets[name]; s != nil {
+		return s.DeepCopy(), nil
 	}
-	return s.DeepCopy(), nil
+	return nil, fmt.Errorf("get operation set %q: %w", name, pipeline.ErrNotFound)
 }
 
 // Diagnosis returns a Diagnosis, or an error that wraps pipeline.ErrGone.
 func (m *Memory) Diagnosis(namespace, name string) (*v1.Diagnosis, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d, ok := m.diagnoses[types.NamespacedName{Namespace: namespace, Name: name}]
-	if !ok {
-		return nil, fmt.Errorf("get diagnosis %q: %w", namespace+"/"+name, pipeline.ErrGone)
+	if d := m.diagnoses[types.NamespacedName{Namespace: namespace, Name: name}]; d != nil {
+		return d.DeepCopy(), nil
 	}
-	return d.DeepCopy(), nil
+	return nil, fmt.Errorf("get diagnosis %q: %w", namespace+"/"+name, pipeline.ErrGone)
 }
 
 // Save stores the status of a Diagnosis that the store has, or gives an error that wraps pipeline.ErrGone.
@@ -82,8 +79,8 @@ func (m *Memory) Save(_ context.Context, d *v1.Diagnosis) error {
 	return nil
 }
 
-// add takes in one object, which must be new.
-func (m *Memory) add(object any) error {
+// Add takes in one object, which must be new. The store keeps it.
+func (m *Memory) Add(object any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch o := object.(type) {

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,9 @@ const (
 	Warn State = "warn"
 	Bad  State = "bad"
 )
+
+// Rank sorts states, the worst first.
+func (s State) Rank() int { return slices.Index([]State{Bad, Warn, "", Good}, s) }
 
 // StateOf is the state that a colour of a terminal means.
 func StateOf(c terminal.Colour) State {

@@ -57,7 +57,7 @@ func newGetCommand(c *connection) *cobra.Command {
 		ctx, namespace := cmd.Context(), apiClient.namespaceUnless(o.all)
 		switch {
 		case o.watch:
-			return o.followDiagnosis(cmd, apiClient, args[0])
+			return followDiagnosis(cmd, apiClient, args[0])
 		case *o.out == formatText || *o.out == formatWide:
 			return o.printTable(cmd, apiClient, namespace, args)
 		case len(args) > 0:
@@ -178,14 +178,12 @@ func fittedTable(from *metav1.Table, withNamespace bool) render.Table {
 const maxDiagnosisRows = 36
 
 // followDiagnosis shows the changes of one Diagnosis until it ends.
-func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string) error {
+func followDiagnosis(cmd *cobra.Command, c *client, name string) error {
 	diagnosis := &v1.Diagnosis{}
 	if err := c.server.Get(cmd.Context(), c.keyOf(name), diagnosis); err != nil {
 		return err
 	}
-	r := &targetRunner{
-		options: &runOptions{connection: o.connection, out: new(verb.Format)}, api: c, cmd: cmd, screen: screenOf(cmd), out: cmd.OutOrStdout(),
-	}
+	r := &targetRunner{options: &runOptions{out: new(verb.Format)}, api: c, cmd: cmd, screen: screenOf(cmd), out: cmd.OutOrStdout()}
 	s := r.newStory(cmd.Context(), diagnosis)
 	if err := r.printText(s.headline(diagnosis.Spec.Target())); err != nil {
 		return err

@@ -99,7 +99,7 @@ func newImpactCommand(conn *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			asker := &impactAsker{cmd: cmd, api: apiClient, patience: patience, connection: conn}
+			asker := &impactAsker{cmd: cmd, api: apiClient, patience: patience}
 			report, err := asker.askNodes(cmd.Context(), q)
 			if err != nil {
 				return err
@@ -128,10 +128,9 @@ func (r *impactReport) finalError() error {
 
 // impactAsker asks nodes, with the rights of the caller.
 type impactAsker struct {
-	cmd        *cobra.Command
-	api        *client
-	connection *connection
-	patience   time.Duration
+	cmd      *cobra.Command
+	api      *client
+	patience time.Duration
 }
 
 // nodeAnswer is the answer of a node.
@@ -217,7 +216,7 @@ func (a *impactAsker) askNode(ctx context.Context, node string) (answer nodeAnsw
 	}()
 	limited, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
-	r := &targetRunner{options: &runOptions{connection: a.connection, out: new(verb.Format)}, api: a.api, cmd: a.cmd, out: io.Discard}
+	r := &targetRunner{options: &runOptions{out: new(verb.Format)}, api: a.api, cmd: a.cmd, out: io.Discard}
 	err := r.followDiagnosis(limited, r.newWatcher(d), newStory(terminal.Screen{}, d), d)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %s", a.patience)

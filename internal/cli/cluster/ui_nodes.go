@@ -48,8 +48,7 @@ func (s *pageServer) nodesPage(r *http.Request) (ui.Page, error) {
 	for _, name := range names {
 		tiles = append(tiles, nodeTile(name, byNode[name], unwatched, err == nil))
 	}
-	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
-	slices.SortFunc(tiles, func(a, b ui.Tile) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(tiles, func(a, b ui.Tile) int { return cmp.Or(a.State.Rank()-b.State.Rank(), cmp.Compare(a.Name, b.Name)) })
 	p.State, p.Verdict = ui.Good, fmt.Sprintf("No fault is known on %s, and each is watched in full.", verb.Count(len(tiles), "node"))
 	if len(byNode) > 0 {
 		p.State, p.Verdict = ui.Bad, fmt.Sprintf("%d of %s with faults; %d not watched in full.", len(byNode), verb.Count(len(tiles), "node"), len(unwatched))
@@ -157,8 +156,9 @@ func linkRows(pods []corev1.Pod, found []*v1.MountFault, right string) (rows []u
 			rows = append(rows, row)
 		}
 	}
-	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
-	slices.SortStableFunc(rows, func(a, b ui.Row) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Cells[0], b.Cells[0])) })
+	slices.SortStableFunc(rows, func(a, b ui.Row) int {
+		return cmp.Or(a.State.Rank()-b.State.Rank(), cmp.Compare(a.Cells[0], b.Cells[0]))
+	})
 	return rows
 }
 

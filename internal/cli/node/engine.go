@@ -42,7 +42,6 @@ import (
 // localEngine runs Diagnoses on this node with the pipeline and the processors of the agent. Its store is in memory and
 // has the Operations and OperationSets that ship.
 type localEngine struct {
-	name           string // of the node
 	pods           *nodePods
 	podsHere       []*corev1.Pod // all pods of the node, once they were listed
 	store          store.Memory
@@ -54,8 +53,7 @@ type localEngine struct {
 // newEngine makes one for the node of the kubelet, with pods of a file, or without one of the kubelet and the container
 // runtime.
 func newEngine(ctx context.Context, node *kubelet.Node, specs podFile, orphanAge time.Duration) (*localEngine, error) {
-	engine := &localEngine{pods: &nodePods{node: node, specs: specs}}
-	engine.name, engine.pods.name = nodeNameOf(specs), nodeNameOf(specs)
+	engine := &localEngine{pods: &nodePods{node: node, specs: specs, name: nodeNameOf(specs)}}
 	if err := engine.loadShipped(); err != nil {
 		return nil, err
 	}
@@ -167,19 +165,8 @@ func (e *localEngine) singleOperationSet(ctx context.Context, operation string) 
 	if _, err := e.store.OperationSet(ctx, name); err == nil {
 		return name, nil
 	}
-	set := &v1.OperationSet{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "OperationSet"}, ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1.OperationSetSpec{AdjacencyList: []v1.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: operation}}},
-	}
-	return name, e.addObject(set)
-}
-
-func (e *localEngine) addObject(object any) error {
-	text, err := store.YAML(object)
-	if err != nil {
-		return err
-	}
-	return e.store.Load(bytes.NewReader(text))
+	list := []v1.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: operation}}
+	return name, e.store.Add(&v1.OperationSet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.OperationSetSpec{AdjacencyList: list}})
 }
 
 // planDiagnosis runs a Diagnosis up to its plan, and changes nothing. The actions are those of the plan, as the status
@@ -208,7 +195,7 @@ func (e *localEngine) repairDiagnosis(ctx context.Context, spec v1.DiagnosisSpec
 }
 
 func (e *localEngine) runDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Options) (diagnosis *v1.Diagnosis, err error) {
-	o.Node, o.Registry, o.Store = e.name, e.registry, &e.store
+	o.Node, o.Registry, o.Store = e.pods.name, e.registry, &e.store
 	if o.Boot, err = sys.BootID(); err != nil {
 		return nil, err
 	}
@@ -218,15 +205,13 @@ func (e *localEngine) runDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, o
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	e.diagnosisCount++
-	kind := metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"}
-	name := fmt.Sprintf("kubediag-%d-%d", os.Getpid(), e.diagnosisCount)
-	spec.NodeName = e.name
-	if err := e.addObject(&v1.Diagnosis{TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}, Spec: spec}); err != nil {
+	spec.NodeName = e.pods.name
+	diagnosis = &v1.Diagnosis{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("kubediag-%d-%d", os.Getpid(), e.diagnosisCount)}, Spec: spec,
+	}
+	if err := e.store.Add(diagnosis); err != nil {
 		return nil, err
 	}
-	if diagnosis, err = e.store.Diagnosis(metav1.NamespaceDefault, name); err != nil {
-		return nil, err
-	}
-	diagnosis.TypeMeta = kind
-	return x.Run(ctx, diagnosis)
+	return x.Run(ctx, diagnosis.DeepCopy())
 }

@@ -97,8 +97,9 @@ func (s scanPages) linksSection() ui.Section {
 		}
 		section.Table.Rows = append(section.Table.Rows, row)
 	}
-	rank := map[ui.State]int{ui.Bad: 0, ui.Warn: 1, "": 2, ui.Good: 3}
-	slices.SortStableFunc(section.Table.Rows, func(a, b ui.Row) int { return cmp.Or(rank[a.State]-rank[b.State], cmp.Compare(a.Cells[0], b.Cells[0])) })
+	slices.SortStableFunc(section.Table.Rows, func(a, b ui.Row) int {
+		return cmp.Or(a.State.Rank()-b.State.Rank(), cmp.Compare(a.Cells[0], b.Cells[0]))
+	})
 	section.Text = []string{fmt.Sprintf("%s of volumes of pods, %d of them at fault", verb.Count(len(links), "mount"), wrong)}
 	rows, more := ui.First(section.Table.Rows, maxLinks, ", none of them worse than these")
 	section.Table.Rows, section.Text = rows, append(section.Text, more...)
