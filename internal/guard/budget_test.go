@@ -4,7 +4,6 @@
 package guard
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +20,7 @@ func TestNodeBudgetKeepsItsPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := begin(t, &server{})
-		policy := automatic(func(s *v1.RecoveryPolicySpec) {
-			s.Budgets = &v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 5, PerHour: 60}}
-		})
+		policy := budgeted(v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 5, PerHour: 60}})
 		g.Set(policy)
 		if n := acquired(t, g, 20); n != 5 {
 			t.Errorf("%d at once", n)
@@ -54,9 +51,7 @@ func TestClusterBudgetHolds(t *testing.T) {
 		var nodes []*Guard
 		for range 50 {
 			g := begin(t, s)
-			g.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-				s.Budgets = &v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 10, PerHour: 10}}
-			}))
+			g.Set(budgeted(v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 10, PerHour: 10}}))
 			nodes = append(nodes, g)
 		}
 		if s.count() != 0 {
@@ -81,9 +76,7 @@ func TestWorkloadBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := begin(t, &server{})
-		g.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-			s.Budgets = &v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 2, PerHour: 2}}
-		}))
+		g.Set(budgeted(v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 2, PerHour: 2}}))
 		if n := acquired(t, g, 10); n != 2 {
 			t.Errorf("%d repairs of one workload", n)
 		}
@@ -103,9 +96,7 @@ func TestVolumeAndItsCopiesAreOneRepair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := begin(t, &server{})
-		g.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-			s.Budgets = &v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 1, PerHour: 1}}
-		}))
+		g.Set(budgeted(v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 1, PerHour: 1}}))
 		p := podOf(0)
 		find := func(place fault.Place, volume, container, point string) fault.Finding {
 			return fault.Finding{
@@ -165,11 +156,8 @@ func TestFailuresInARow(t *testing.T) {
 		p := podOf(0)
 		f := faultOf(p)
 		fail := func(n int) {
-			for range n {
-				if !g.Acquire(t.Context(), f, p) {
-					t.Fatalf("%+v", g.Recovery([]fault.Finding{f}, p))
-				}
-				g.Ended(f.Key(), f.Pod, errors.New("busy"))
+			if g.fail(t, p, n) != n {
+				t.Fatalf("%+v", g.Recovery([]fault.Finding{f}, p))
 			}
 		}
 		fail(2)

@@ -107,6 +107,10 @@ func automatic(change func(*v1.RecoveryPolicySpec)) *v1.RecoveryPolicy {
 	return p
 }
 
+func budgeted(budgets v1.RecoveryBudgets) *v1.RecoveryPolicy {
+	return automatic(func(s *v1.RecoveryPolicySpec) { s.Budgets = &budgets })
+}
+
 func podOf(i int) *corev1.Pod {
 	yes := true
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -119,14 +123,22 @@ func faultOf(p *corev1.Pod) fault.Finding {
 	return fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{UID: string(p.UID)}, Container: "app", Volume: "v", Mount: fault.Mount{Point: "/p"}}
 }
 
-// acquired counts the repairs of different pods that are allowed.
-func acquired(t *testing.T, g *Guard, tries int) int {
+// repair has a repair of a pod end with err, and reports whether it was allowed.
+func (g *Guard) repair(t *testing.T, pod *corev1.Pod, err error) bool {
 	t.Helper()
-	n := 0
+	allowed := g.Acquire(t.Context(), faultOf(pod), pod)
+	if allowed {
+		g.Ended(faultOf(pod).Key(), faultOf(pod).Pod, err)
+	}
+	return allowed
+}
+
+// acquired counts the repairs of different pods that are allowed.
+func acquired(t *testing.T, g *Guard, tries int) (n int) {
+	t.Helper()
 	for i := range tries {
-		if p := podOf(i); g.Acquire(t.Context(), faultOf(p), p) {
+		if g.repair(t, podOf(i), nil) {
 			n++
-			g.Ended(faultOf(p).Key(), faultOf(p).Pod, nil)
 		}
 	}
 	return n

@@ -37,24 +37,10 @@ func labelledPod(namespace, label string, i int) *corev1.Pod {
 // fail has repairs of a pod fail, as many as are allowed up to tries, and returns how many.
 func (g *Guard) fail(t *testing.T, pod *corev1.Pod, tries int) (failed int) {
 	t.Helper()
-	for range tries {
-		if !g.Acquire(t.Context(), faultOf(pod), pod) {
-			return failed
-		}
-		g.Ended(faultOf(pod).Key(), faultOf(pod).Pod, errors.New("busy"))
+	for failed < tries && g.repair(t, pod, errors.New("busy")) {
 		failed++
 	}
 	return failed
-}
-
-// repair has a repair of a pod succeed, and reports whether it was allowed.
-func (g *Guard) repair(t *testing.T, pod *corev1.Pod) bool {
-	t.Helper()
-	if !g.Acquire(t.Context(), faultOf(pod), pod) {
-		return false
-	}
-	g.Ended(faultOf(pod).Key(), faultOf(pod).Pod, nil)
-	return true
 }
 
 // TestRowsOfTwoPolicies: failures under the policy of one tenant are none under that of another.
@@ -71,7 +57,7 @@ func TestRowsOfTwoPolicies(t *testing.T) {
 				if n := g.fail(t, tenant, 99); n != 99 {
 					t.Errorf("%d repairs of the tenant", n)
 				}
-				if !g.repair(t, shop) {
+				if !g.repair(t, shop, nil) {
 					t.Errorf("shop is not repaired: %+v", g.Decide(fault.StaleSubPath, shop))
 				}
 				if n := g.fail(t, shop, 9); n != 3 {
@@ -99,10 +85,10 @@ func TestRowsOfNamespaces(t *testing.T) {
 		if want := "4 repairs of StaleSubPath in a row have failed on the node in namespace tenant: the breaker of policy p opens"; d.Why != want {
 			t.Errorf("%q, want %q", d.Why, want)
 		}
-		if n := g.fail(t, shop, 1); n != 1 || !g.repair(t, bank) {
+		if n := g.fail(t, shop, 1); n != 1 || !g.repair(t, bank, nil) {
 			t.Error("a failure of another namespace has stopped all")
 		}
-		if !g.repair(t, shop) || g.repair(t, tenant) {
+		if !g.repair(t, shop, nil) || g.repair(t, tenant, nil) {
 			t.Error("a success of shop has ended the row of the tenant, or is none")
 		}
 		g.fail(t, shop, 2)

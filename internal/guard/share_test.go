@@ -94,10 +94,8 @@ func TestADayWithATenant(t *testing.T) {
 				var nodes []*fullNode
 				for i := range 10 {
 					n := &fullNode{Guard: beginOn(t, s, fmt.Sprint("node-", i)), pods: tc.pods(i), faults: 100, victim: podIn("shop", i)}
-					n.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-						s.Budgets = &v1.RecoveryBudgets{
-							Node: &v1.RepairBudget{AtOnce: 20, PerHour: 60}, Cluster: &v1.RepairBudget{AtOnce: 100, PerHour: 1000}, Workload: tc.workload,
-						}
+					n.Set(budgeted(v1.RecoveryBudgets{
+						Node: &v1.RepairBudget{AtOnce: 20, PerHour: 60}, Cluster: &v1.RepairBudget{AtOnce: 100, PerHour: 1000}, Workload: tc.workload,
 					}))
 					nodes = append(nodes, n)
 				}
@@ -158,9 +156,7 @@ func TestNamespaceBudget(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				n := &fullNode{Guard: begin(t, &server{})}
-				n.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-					s.Budgets = &v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 40, PerHour: 60}, Namespace: tc.namespace}
-				}))
+				n.Set(budgeted(v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 40, PerHour: 60}, Namespace: tc.namespace}))
 				if alone := n.repairs(t, "tenant", 100); alone != tc.alone {
 					t.Errorf("%d repairs of one namespace", alone)
 				}
@@ -194,9 +190,7 @@ func TestAPodWithoutAControllerIsAWorkload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := begin(t, &server{})
-		g.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-			s.Budgets = &v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 2, PerHour: 2}}
-		}))
+		g.Set(budgeted(v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 2, PerHour: 2}}))
 		for i := range 2 {
 			pod, count := podIn("shop", i), 0
 			for range 10 {
@@ -222,9 +216,7 @@ func TestANodeHasItsShareOfAPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		n := &fullNode{Guard: begin(t, s)}
-		n.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-			s.Budgets = &v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 100, PerHour: 100}}
-		}))
+		n.Set(budgeted(v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 100, PerHour: 100}}))
 		period := time.Now().Truncate(time.Hour).Add(time.Hour)
 		total, namespaces := 0, []string{"a", "b", "c", "d", "e"}
 		for time.Now().Before(period) {
@@ -289,9 +281,7 @@ func TestSlotsAreKeptForOtherNamespaces(t *testing.T) {
 		var nodes []*fullNode
 		for i := range 20 {
 			n := &fullNode{Guard: beginOn(t, s, fmt.Sprint("node-", i))}
-			n.Set(automatic(func(s *v1.RecoveryPolicySpec) {
-				s.Budgets = &v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 64, PerHour: 64}}
-			}))
+			n.Set(budgeted(v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 64, PerHour: 64}}))
 			nodes = append(nodes, n)
 		}
 		all := func(until time.Duration) {
