@@ -10,16 +10,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 )
-
-// nodeObject is a Node that has these metadata.
-func nodeObject(m *metav1.PartialObjectMetadata) *corev1.Node {
-	return &corev1.Node{ObjectMeta: m.ObjectMeta}
-}
 
 func TestCheck(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,8 +184,7 @@ func TestDropped(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, interceptor.Funcs{})
 				c.add(t, "t", tc.spec)
-				stop := c.start(t)
-				defer stop()
+				c.start(t)
 				cause := podCause("a")
 				if tc.cause != nil {
 					tc.cause(&cause)
@@ -207,8 +207,7 @@ func TestSetComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, interceptor.Funcs{})
 		c.add(t, "t", func(s *v1.TriggerSpec) { s.OperationSet = "later" })
-		stop := c.start(t)
-		defer stop()
+		c.start(t)
 		c.offer(t, "t", podCause("a"))
 		set := &v1.OperationSet{ObjectMeta: metav1.ObjectMeta{Name: "later"}}
 		must(t, c.Create(t.Context(), set))
@@ -229,8 +228,7 @@ func TestSignalsDoNotNameTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, interceptor.Funcs{})
 		c.add(t, "t", nil)
-		stop := c.start(t)
-		defer stop()
+		c.start(t)
 		for _, key := range []string{"diagnosis.uid", "diagnosis.namespace", "diagnosis.name", "pod.namespace", "pod.name", "container", "node"} {
 			cause := podCause(key)
 			cause.Parameters = map[string]string{key: "forged"}
@@ -249,10 +247,7 @@ func TestNodeSelectorIsPaced(t *testing.T) {
 		const nodes = 40
 		var objects []client.Object
 		for i := range nodes {
-			n := &metav1.PartialObjectMetadata{}
-			n.APIVersion, n.Kind, n.Name = "v1", "Node", fmt.Sprintf("w%02d", i)
-			n.Labels = map[string]string{"role": "worker"}
-			objects = append(objects, nodeObject(n))
+			objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("w%02d", i), Labels: map[string]string{"role": "worker"}}})
 		}
 		c := newCluster(t, interceptor.Funcs{}, objects...)
 		tr := c.add(t, "t", func(s *v1.TriggerSpec) {
@@ -275,8 +270,7 @@ func TestNodeSelectorIsPaced(t *testing.T) {
 		c.end(t)
 		c.d = &Dispatcher{Client: c, Reader: c, Namespace: namespace} // another manager
 		c.d.Ensure(tr)
-		stop = c.start(t)
-		defer stop()
+		c.start(t)
 		c.offer(t, "t", run)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -297,8 +291,7 @@ func TestStorm(t *testing.T) {
 		c := newCluster(t, interceptor.Funcs{})
 		c.add(t, "t", nil)
 		quiet := c.add(t, "quiet", nil)
-		stop := c.start(t)
-		defer stop()
+		c.start(t)
 		const matches = 100_000
 		for i := range matches {
 			cause := nodeCause(fmt.Sprint(i), "n1")
@@ -352,8 +345,7 @@ func TestErrorsOfTheServer(t *testing.T) {
 					return c.Create(ctx, o, opts...)
 				}})
 				c.add(t, "t", nil)
-				stop := c.start(t)
-				defer stop()
+				c.start(t)
 				c.offer(t, "t", podCause("a"))
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
@@ -374,8 +366,7 @@ func TestConcurrencyPolicy(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, interceptor.Funcs{})
 				c.add(t, "t", func(s *v1.TriggerSpec) { s.NodeName = "n1" })
-				stop := c.start(t)
-				defer stop()
+				c.start(t)
 				at := time.Now()
 				c.offer(t, "t", Cause{Kind: KindCron, Key: "1", Scheduled: at, Policy: policy})
 				first := c.diagnoses(t)[0].Name
@@ -405,8 +396,7 @@ func TestForgotten(t *testing.T) {
 			s.DiagnosesPerMinute = new(int32(1))
 			s.NodeSelector = &metav1.LabelSelector{}
 		})
-		stop := c.start(t)
-		defer stop()
+		c.start(t)
 		for i := range 30 {
 			cause := nodeCause(fmt.Sprint(i), "")
 			cause.Policy = v1.AllowConcurrent
@@ -428,8 +418,7 @@ func TestTimesAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, interceptor.Funcs{})
 		c.add(t, "t", nil)
-		stop := c.start(t)
-		defer stop()
+		c.start(t)
 		for i := range 3 {
 			cause := podCause("a")
 			cause.Time = cause.Time.AddDate(i, 0, 0)

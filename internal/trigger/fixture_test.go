@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,18 +71,20 @@ func (c *cluster) add(t *testing.T, name string, change func(*v1.TriggerSpec)) *
 	return tr
 }
 
-// start runs the dispatcher, and returns a function that stops it.
+// start runs the dispatcher to the end of the test, or until the function that it returns stops it.
 func (c *cluster) start(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.d.Start(ctx) }()
-	return func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func (c *cluster) diagnoses(t *testing.T) []v1.Diagnosis {

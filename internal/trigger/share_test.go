@@ -26,6 +26,11 @@ func causeIn(namespace, pod string, i int) Cause {
 	return Cause{Kind: KindMountFault, Key: fmt.Sprint(namespace, pod, i), Time: time.Now(), Pod: &v1.PodReference{Namespace: namespace, Name: pod}}
 }
 
+// podOf is a pod of a namespace on the first node.
+func podOf(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: "n1"}}
+}
+
 // TestOnePodFillsNoQueue: a pod has thousands of faults, and a namespace thousands of pods. Causes of others find room, and their turn
 // comes next.
 func TestOnePodFillsNoQueue(t *testing.T) {
@@ -39,14 +44,10 @@ func TestOnePodFillsNoQueue(t *testing.T) {
 			return c.Create(ctx, o, opts...)
 		}
 		var pods []client.Object
-		add := func(namespace, name string) {
-			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: "n1"}})
-		}
 		for i := range 500 {
-			add("tenant", fmt.Sprint("many-", i))
+			pods = append(pods, podOf("tenant", fmt.Sprint("many-", i)))
 		}
-		add("shop", "full")
-		add("shop", "web")
+		pods = append(pods, podOf("shop", "full"), podOf("shop", "web"))
 		c := newCluster(t, interceptor.Funcs{Create: create}, pods...)
 		c.add(t, "t", nil)
 		offered := map[string]int{}
@@ -73,8 +74,7 @@ func TestOnePodFillsNoQueue(t *testing.T) {
 		if drop.Count == 0 || !strings.Contains(drop.Message, "of namespace shop, or of its pod full") {
 			t.Errorf("%+v", drop)
 		}
-		stop := c.start(t)
-		defer stop()
+		c.start(t)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		web := -1
@@ -94,14 +94,9 @@ func TestOnePodFillsNoQueue(t *testing.T) {
 func TestOneNamespaceTakesNoPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var pods []client.Object
-		add := func(namespace, name string) {
-			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: "n1"}})
-		}
-		add("tenant", "running")
-		add("shop", "web")
+		pods := []client.Object{podOf("tenant", "running"), podOf("shop", "web")}
 		for i := range 50 {
-			add("tenant", fmt.Sprint("many-", i))
+			pods = append(pods, podOf("tenant", fmt.Sprint("many-", i)))
 		}
 		var mu sync.Mutex
 		counts := map[string]int{}
@@ -120,8 +115,7 @@ func TestOneNamespaceTakesNoPace(t *testing.T) {
 		}
 		c := newCluster(t, interceptor.Funcs{Create: create}, pods...)
 		c.add(t, "t", func(s *v1.TriggerSpec) { s.DiagnosesPerMinute = new(int32(1)) })
-		stop := c.start(t)
-		defer stop()
+		c.start(t)
 		for i := range 100 {
 			c.offer(t, "t", causeIn("tenant", "running", i))
 		}

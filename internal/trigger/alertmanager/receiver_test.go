@@ -5,15 +5,10 @@ package alertmanager
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -242,19 +237,12 @@ func TestSlowSenders(t *testing.T) {
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	r, got := newReceiver(t, only{}, "t")
-	var pool *x509.CertPool
-	r.CertFile, r.KeyFile, pool = certificate(t)
-	address := listen(t, r)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
-	request, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+address+"/api/v2/alerts", strings.NewReader(array))
-	must(t, err)
-	request.Header.Set("Authorization", "Bearer "+token)
-	answer, err := client.Do(request)
-	must(t, err)
-	_ = answer.Body.Close()
-	client.CloseIdleConnections()
-	if answer.StatusCode != 200 || len(got.causes) != 1 {
-		t.Errorf("status %d, %d causes", answer.StatusCode, len(got.causes))
+	var trust *tls.Config
+	r.CertFile, r.KeyFile, trust = certificate(t)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
+	defer client.CloseIdleConnections()
+	if code, err := post(t.Context(), client, "https://"+listen(t, r), token); code != 200 || len(got.causes) != 1 {
+		t.Errorf("status %d, %v, %d causes", code, err, len(got.causes))
 	}
 	r.CertFile = filepath.Join(t.TempDir(), "none")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -264,28 +252,17 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
-func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+// certificate writes one into files, and returns its name with those who trust it.
+func certificate(t *testing.T) (certFile, keyFile string, trust *tls.Config) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certificate, key, err := bearer.SelfSigned(ServiceName, ServiceName)
 	must(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) (string, []byte) {
-		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, text, 0o600))
-		return path, text
-	}
-	var text []byte
-	certFile, text = write("cert", "CERTIFICATE", der)
-	keyFile, _ = write("key", "PRIVATE KEY", private)
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
-	return certFile, keyFile, pool
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
+	must(t, os.WriteFile(certFile, certificate, 0o600))
+	must(t, os.WriteFile(keyFile, key, 0o600))
+	trust = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: ServiceName, MinVersion: tls.VersionTLS12}
+	trust.RootCAs.AppendCertsFromPEM(certificate)
+	return certFile, keyFile, trust
 }
 
 var must = kerneltest.Must
