@@ -25,8 +25,8 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// roles are also that of a process that has the mount namespace in which a kubelet would be.
-var roles = kerneltest.Roles{"hold": kerneltest.HoldPrivately, "half": applyHalfRole}
+// roles are also that of a process that has the mount namespace in which a kubelet would be, and that of a rival in races.
+var roles = kerneltest.Roles{"hold": kerneltest.HoldPrivately, "half": applyHalfRole, "rival": playRival}
 
 // killedPlan is what survives of a recoverer that is killed.
 type killedPlan struct {

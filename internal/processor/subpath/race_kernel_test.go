@@ -39,9 +39,6 @@ const (
 	maxContestTime = 2 * time.Minute
 )
 
-// raceRoles are what other processes do in races.
-var raceRoles = kerneltest.Roles{"rival": playRival, "container": playContainer}
-
 // rivalPlaces are what a rival may act on.
 type rivalPlaces struct {
 	Point       string // of the stale bind
@@ -266,25 +263,25 @@ func newRaceScene(t *testing.T, c raceContest) *raceScene {
 	r.ask(0, "empty", "sub")
 	must(t, systest.UnmountPath(r.point, false))
 	r.preparePlaces(t, c)
-	_, conn := startRival(t, nil, "rival")
+	conn := startRival(t)
 	r.in, r.out = gob.NewDecoder(conn), gob.NewEncoder(conn)
 	return r
 }
 
-// startRival starts a process that plays a role and connects to us.
-func startRival(t *testing.T, attr *sys.ProcAttr, role string, args ...string) (*kerneltest.Actor, *net.UnixConn) {
+// startRival starts a rival, which connects to us.
+func startRival(t *testing.T) *net.UnixConn {
 	t.Helper()
-	dir, err := os.MkdirTemp("", role) // a socket's path must be short
+	dir, err := os.MkdirTemp("", "rival") // a socket's path must be short
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(dir, "socket")})
 	must(t, err)
 	defer l.Close()
-	a := kerneltest.StartWith(t, attr, role, append([]string{l.Addr().String()}, args...)...)
+	kerneltest.StartWith(t, nil, "rival", l.Addr().String())
 	conn, err := l.AcceptUnix()
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	return a, conn
+	return conn
 }
 
 // preparePlaces makes everything that the rival may use, each with a healthy mount where there is one to be.

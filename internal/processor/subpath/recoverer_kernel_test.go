@@ -8,7 +8,6 @@ package subpath
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,10 +35,7 @@ import (
 	"kubediag.org/kubediag/internal/repair/repairtest"
 )
 
-func TestMain(m *testing.M) {
-	maps.Copy(roles, raceRoles)
-	kerneltest.Main(m, roles)
-}
+func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
 
 var must = kerneltest.Must
 
