@@ -355,16 +355,3 @@ func bytesRead(t *testing.T) int {
 	must(t, err)
 	return n
 }
-
-func BenchmarkLook(b *testing.B) {
-	s, pod := kubelettest.New(b), kubelettest.NewPod()
-	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
-	version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
-	point := s.Point(pod, "configmap", "app", 0)
-	s.Bind(filepath.Join(version, "key"), point)
-	for b.Loop() {
-		if _, _, err := InspectBind(s.Node, pod, point, nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -288,32 +288,3 @@ func TestSinceOfTheOlder(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkSince(b *testing.B) {
-	c := open(b)
-	m := newServedMount(b)
-	for b.Loop() {
-		if _, _, err := c.Since(m.minor); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkConnection(b *testing.B) {
-	c := open(b)
-	m := newServedMount(b)
-	for b.Loop() {
-		if _, err := c.Connection(m.minor); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkServers(b *testing.B) {
-	newServedMount(b)
-	for b.Loop() {
-		if _, _, err := Servers(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
