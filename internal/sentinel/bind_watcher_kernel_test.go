@@ -37,15 +37,7 @@ func TestMain(m *testing.M) { volumetest.Main(m, roles) }
 
 var roles = kerneltest.Roles{
 	"unlinks": unlinkLoop,
-	// hold stays in a mount namespace of its own until the test ends it.
-	"hold": func(_ []string, ready func(string)) error {
-		if err := mount.SetPropagation("/", mount.Private, true); err != nil {
-			return err
-		}
-		ready("")
-		kerneltest.WaitForEnd()
-		return nil
-	},
+	"hold":    kerneltest.HoldPrivately,
 }
 
 var must = kerneltest.Must

@@ -21,12 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	kerneltest.Main(m, kerneltest.Roles{
-		// hold keeps the mounts that its namespace began with.
-		"hold": func(_ []string, ready func(string)) error {
-			ready("")
-			kerneltest.WaitForEnd()
-			return nil
-		},
+		"hold": kerneltest.Hold,
 		// open keeps a device open.
 		"open": func(args []string, ready func(string)) error {
 			fd, err := sys.OpenShared(args[0])

@@ -57,14 +57,19 @@ func RoleEnv(role string) []string {
 // WaitForEnd is how a role waits for the end of its test.
 func WaitForEnd() { io.Copy(io.Discard, os.Stdin) }
 
+// Hold is a role with the mounts that its namespace begins with.
+func Hold(_ []string, ready func(string)) error {
+	ready("")
+	WaitForEnd()
+	return nil
+}
+
 // HoldPrivately is a role with a copy of all mounts of its own, such as a daemon's.
 func HoldPrivately(_ []string, ready func(string)) error {
 	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 		return err
 	}
-	ready("")
-	WaitForEnd()
-	return nil
+	return Hold(nil, ready)
 }
 
 // MoveOverRoot mounts a file system beside dir and makes it the root of this process, as runtimes do that must not pivot.

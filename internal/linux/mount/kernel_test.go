@@ -22,21 +22,9 @@ import (
 func TestMain(m *testing.M) { kerneltest.Main(m, roles) }
 
 var roles = kerneltest.Roles{
-	// hold does nothing but have a mount namespace.
-	"hold": func(_ []string, ready func(string)) error {
-		if err := SetPropagation("/", Private, true); err != nil {
-			return err
-		}
-		ready("")
-		kerneltest.WaitForEnd()
-		return nil
-	},
-	// follow has one that shares with that of the test.
-	"follow": func(_ []string, ready func(string)) error {
-		ready("")
-		kerneltest.WaitForEnd()
-		return nil
-	},
+	"hold": kerneltest.HoldPrivately,
+	// follow has a mount namespace that shares with that of the test.
+	"follow": kerneltest.Hold,
 	// slave has one that follows that of the test.
 	"slave": func(_ []string, ready func(string)) error {
 		if err := SetPropagation("/", Slave, true); err != nil {

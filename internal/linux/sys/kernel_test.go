@@ -24,11 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	kerneltest.Main(m, kerneltest.Roles{
 		"lock and hang": lockAndHang,
-		"hold": func(_ []string, ready func(string)) error {
-			ready("")
-			kerneltest.WaitForEnd()
-			return nil
-		},
+		"hold":          kerneltest.Hold,
 		"scratch": func(_ []string, ready func(string)) error {
 			s, err := sys.NewScratchSpace()
 			if err != nil {
