@@ -105,7 +105,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	parts := []manager.Runnable{
 		reconciler.cleanup(), manager.RunnableFunc(watcher.Run), a.guard, manager.RunnableFunc(a.recorder.Run), faults,
-		manager.RunnableFunc(func(ctx context.Context) error { return a.pods.readLarge(ctx, a.pods.live) }), lease,
+		manager.RunnableFunc(a.pods.readLarge), lease,
 	}
 	if a.options.SentinelMode != sentinel.Off {
 		whole := a.newCoverage(func() bool { return watcher.Status().Watching })

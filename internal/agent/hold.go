@@ -61,7 +61,7 @@ func (k *repairHolder) Check(ctx context.Context, request processor.Request, act
 		}
 		held, err = k.guard.Hold(ctx, action.Key().Code, pod, consent)
 	}
-	return reasonText(held), err
+	return held.String(), err
 }
 
 // Take implements repair.Gate. Only a Diagnosis that policies have asked for takes from their budgets.
@@ -76,7 +76,7 @@ func (k *repairHolder) Take(ctx context.Context, request processor.Request, part
 		return "", err
 	}
 	held, err := k.guard.AcquireRequested(ctx, requestOf(d, pod, action))
-	return reasonText(held), err
+	return held.String(), err
 }
 
 // Ended implements repair.Gate.
@@ -96,14 +96,6 @@ func byPolicy(d *v1.Diagnosis) bool { return d.Labels[v1.LabelOrigin] == v1.Orig
 // requestOf is the request to the guard for an action of a Diagnosis that a policy made.
 func requestOf(d *v1.Diagnosis, pod *corev1.Pod, a fault.Action) guard.Request {
 	return guard.Request{Code: a.Key().Code, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: a.Kind == fault.Evict}
-}
-
-// reasonText is a reason for people; empty if there is none.
-func reasonText(r policy.Reason) string {
-	if r.Why == "" {
-		return ""
-	}
-	return r.String()
 }
 
 // podOfAction returns the pod that an action concerns, or nil if there is none. The cache has no labels of a pod that is too large.

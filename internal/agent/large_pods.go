@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/share"
@@ -78,14 +77,14 @@ func (l *largePods) free(uid types.UID) {
 }
 
 // readLarge reads the pods that were too large for the cache until ctx is done.
-func (p *nodePods) readLarge(ctx context.Context, live client.Reader) error {
+func (p *nodePods) readLarge(ctx context.Context) error {
 	defer context.AfterFunc(ctx, p.large.queue.ShutDown)()
 	for pace := rate.NewLimiter(2, 10); pace.Wait(ctx) == nil; {
 		of, ended := p.large.queue.Get()
 		if ended {
 			break
 		}
-		p.readLargePod(ctx, live, of)
+		p.readLargePod(ctx, of)
 		p.large.queue.Done(of)
 	}
 	return nil
@@ -93,11 +92,11 @@ func (p *nodePods) readLarge(ctx context.Context, live client.Reader) error {
 
 // readLargePod puts a pod into the index in the place of its name, if there is room. A pod that has changed meanwhile stays a name until the
 // cache has its next version.
-func (p *nodePods) readLargePod(ctx context.Context, live client.Reader, of largePod) {
+func (p *nodePods) readLargePod(ctx context.Context, of largePod) {
 	ctx, cancel := context.WithTimeout(ctx, largeReadWithin)
 	defer cancel()
 	pod := &corev1.Pod{}
-	if err := live.Get(ctx, of.NamespacedName, pod); err != nil && !apierrors.IsNotFound(err) {
+	if err := p.live.Get(ctx, of.NamespacedName, pod); err != nil && !apierrors.IsNotFound(err) {
 		p.large.queue.Add(of) // it waits for its turn again
 		return
 	}

@@ -67,12 +67,11 @@ func TestLargePodIsWatched(t *testing.T) {
 		greedy = append(greedy, large("greedy", fmt.Sprint("p", i)))
 	}
 	victim := large("victim", "p")
-	live := fake.NewClientBuilder().WithObjects(append(greedy, victim)...).Build()
-	pods := &nodePods{large: newLargePods()}
+	pods := &nodePods{live: fake.NewClientBuilder().WithObjects(append(greedy, victim)...).Build(), large: newLargePods()}
 	add := func(pod *corev1.Pod) {
 		pods.replacePod(nil, extract.Pod(pod))
 		of, _ := pods.large.queue.Get()
-		pods.readLargePod(t.Context(), live, of)
+		pods.readLargePod(t.Context(), of)
 		pods.large.queue.Done(of)
 	}
 	seen := 0

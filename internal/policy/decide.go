@@ -47,7 +47,7 @@ type Reason struct {
 	Next string
 }
 
-// String returns the reason of a hold, and the next step.
+// String returns the reason of a hold, and the next step; empty if nothing is held.
 func (r Reason) String() string {
 	text, next := r.Why, r.Next
 	if !r.Until.IsZero() {
