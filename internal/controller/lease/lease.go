@@ -53,13 +53,11 @@ type Sweeper struct {
 }
 
 // SetupWithManager adds the sweeper to a manager.
-func (s *Sweeper) SetupWithManager(m manager.Manager) error { return m.Add(s.passes()) }
-
-func (s *Sweeper) passes() kubeclient.Passes {
-	return kubeclient.Passes{
+func (s *Sweeper) SetupWithManager(m manager.Manager) error {
+	return m.Add(kubeclient.Passes{
 		Clock: s.Clock, Interval: sweepInterval, Name: "lease", Failure: "Could not delete the Leases of all agents whose nodes are gone",
 		Pass: s.deleteOldLeases,
-	}
+	})
 }
 
 // deleteOldLeases deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.

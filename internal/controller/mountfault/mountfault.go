@@ -38,13 +38,11 @@ type Collector struct {
 }
 
 // SetupWithManager adds the collector to a manager.
-func (c *Collector) SetupWithManager(m manager.Manager) error { return m.Add(c.passes()) }
-
-func (c *Collector) passes() kubeclient.Passes {
-	return kubeclient.Passes{
+func (c *Collector) SetupWithManager(m manager.Manager) error {
+	return m.Add(kubeclient.Passes{
 		Clock: c.Clock, Interval: collectInterval, Name: "mountfault", Failure: "Could not delete all MountFaults of nodes that are gone",
 		Pass: c.collectAll,
-	}
+	})
 }
 
 // collectAll deletes the MountFaults whose nodes do not exist, unless they have changed since they were read. It reads each node once.

@@ -56,7 +56,7 @@ func TestPass(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	must(t, c.passes().Pass(t.Context()))
+	must(t, c.collectAll(t.Context()))
 	if diff := cmp.Diff([]string{"there-1"}, c.faultsLeft(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}

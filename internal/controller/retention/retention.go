@@ -34,12 +34,10 @@ type Keeper struct {
 }
 
 // SetupWithManager adds the keeper to a manager.
-func (k *Keeper) SetupWithManager(m manager.Manager) error { return m.Add(k.passes()) }
-
-func (k *Keeper) passes() kubeclient.Passes {
-	return kubeclient.Passes{
+func (k *Keeper) SetupWithManager(m manager.Manager) error {
+	return m.Add(kubeclient.Passes{
 		Clock: k.Clock, Interval: k.Every, Name: "retention", Failure: "Could not delete old Diagnoses", Pass: k.deleteOverLimits,
-	}
+	})
 }
 
 // deleteOverLimits deletes the Diagnoses over the limits, MaxDeletions at most and the oldest first. It stops at the first

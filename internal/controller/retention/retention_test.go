@@ -303,7 +303,7 @@ func TestPassMeetsErrors(t *testing.T) {
 		},
 	}, oldDiagnosis("a", "x", 999*time.Hour), oldDiagnosis("a", "y", 999*time.Hour))
 	before := testutil.ToFloat64(failuresCounter)
-	if err := k.passes().Pass(t.Context()); !errors.Is(err, refused) || calls != 1 {
+	if err := k.deleteOverLimits(t.Context()); !errors.Is(err, refused) || calls != 1 {
 		t.Errorf("error = %v after %d calls, want %v after one", err, calls, refused)
 	}
 	if testutil.ToFloat64(failuresCounter) == before {
