@@ -99,23 +99,28 @@ func TestNoRoleChangesPods(t *testing.T) {
 func TestOnlyComponentsAskAboutTokens(t *testing.T) {
 	t.Parallel()
 	reviewers := []string{"config/components/alert-receiver/reviewer.yaml", "config/components/protected-metrics/reviewer.yaml"}
+	reviews := func(group string) bool {
+		return slices.Contains([]string{"*", "authentication.k8s.io", "authorization.k8s.io"}, group)
+	}
+	checkRules(t, "reviews tokens or access", 4, func(r rbacv1.PolicyRule) bool { return slices.ContainsFunc(r.APIGroups, reviews) },
+		func(o rbacObject, r rbacv1.PolicyRule) bool {
+			return slices.Contains(reviewers, o.file) && slices.Equal(r.Verbs, []string{"create"})
+		})
+}
+
+// checkRules holds that so many rules of all manifests are of a kind, and that each of them is allowed. does names the kind.
+func checkRules(t *testing.T, does string, want int, is func(rbacv1.PolicyRule) bool, allowed func(rbacObject, rbacv1.PolicyRule) bool) {
+	t.Helper()
 	found := 0
 	for _, o := range rbacObjects(t) {
-		for _, rule := range o.Rules {
-			reviews := func(group string) bool {
-				return slices.Contains([]string{"*", "authentication.k8s.io", "authorization.k8s.io"}, group)
-			}
-			if !slices.ContainsFunc(rule.APIGroups, reviews) {
-				continue
-			}
-			found++
-			if !slices.Contains(reviewers, o.file) || !slices.Equal(rule.Verbs, []string{"create"}) {
-				t.Errorf("%s: %s reviews tokens or access: %+v", o.file, o.Name, rule)
+		for _, rule := range slices.DeleteFunc(o.Rules, func(r rbacv1.PolicyRule) bool { return !is(r) }) {
+			if found++; !allowed(o, rule) {
+				t.Errorf("%s: %s %s: %+v", o.file, o.Name, does, rule)
 			}
 		}
 	}
-	if found != 4 {
-		t.Errorf("found %d rules about reviews", found)
+	if found != want {
+		t.Errorf("found %d rules of which each %s, want %d", found, does, want)
 	}
 }
 
@@ -123,22 +128,13 @@ func TestOnlyComponentsAskAboutTokens(t *testing.T) {
 // receiver of alerts, and that one names its Secret.
 func TestOnlyTheReceiverReadsItsSecret(t *testing.T) {
 	t.Parallel()
-	found := 0
-	for _, o := range rbacObjects(t) {
-		for _, rule := range o.Rules {
-			if !slices.Contains(rule.Resources, "secrets") && !slices.Contains(rule.Resources, "*") {
-				continue
-			}
-			found++
-			named := slices.Equal(rule.ResourceNames, []string{"kubediag-alerts"}) && slices.Equal(rule.Verbs, []string{"get", "update"})
-			if o.file != "config/components/alert-receiver/certificate.yaml" || o.Kind != "Role" || !named {
-				t.Errorf("%s: %s reaches Secrets: %+v", o.file, o.Name, rule)
-			}
-		}
+	ofSecrets := func(r rbacv1.PolicyRule) bool {
+		return slices.Contains(r.Resources, "secrets") || slices.Contains(r.Resources, "*")
 	}
-	if found != 1 {
-		t.Errorf("found %d rules about Secrets", found)
-	}
+	checkRules(t, "reaches Secrets", 1, ofSecrets, func(o rbacObject, r rbacv1.PolicyRule) bool {
+		named := slices.Equal(r.ResourceNames, []string{"kubediag-alerts"}) && slices.Equal(r.Verbs, []string{"get", "update"})
+		return o.file == "config/components/alert-receiver/certificate.yaml" && o.Kind == "Role" && named
+	})
 }
 
 // changes reports whether a rule allows more than to read a core resource and what lies beneath it.
@@ -186,19 +182,8 @@ func TestRulesThatChangePods(t *testing.T) {
 func TestOnlyTheCordonerChangesNodes(t *testing.T) {
 	t.Parallel()
 	const cordoner = "config/components/cordon/cordoner.yaml"
-	found := 0
-	for _, o := range rbacObjects(t) {
-		for _, rule := range o.Rules {
-			if !changes(rule, "nodes") {
-				continue
-			}
-			found++
-			if o.file != cordoner || !slices.Equal(rule.Resources, []string{"nodes"}) || !slices.Equal(rule.Verbs, []string{"patch"}) {
-				t.Errorf("%s: %s may change nodes: %+v", o.file, o.Name, rule)
-			}
-		}
-	}
-	if found != 1 {
-		t.Errorf("found %d rules that change nodes", found)
-	}
+	changesNodes := func(r rbacv1.PolicyRule) bool { return changes(r, "nodes") }
+	checkRules(t, "may change nodes", 1, changesNodes, func(o rbacObject, r rbacv1.PolicyRule) bool {
+		return o.file == cordoner && slices.Equal(r.Resources, []string{"nodes"}) && slices.Equal(r.Verbs, []string{"patch"})
+	})
 }
