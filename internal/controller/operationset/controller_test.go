@@ -91,30 +91,21 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// TestNotReady has one graph for each way in which a problem of it is written down: TestBadInput of internal/graph has them all.
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		list, reason string
 		message      []string
 	}{
-		"empty":                  {"[]", v1.ReasonInvalidGraph, []string{"adjacencyList: 0:"}},
-		"one node":               {"[{}]", v1.ReasonInvalidGraph, []string{"adjacencyList: 1:"}},
-		"cycle":                  {"[{id: 0, to: [1]}, {id: 1, to: [2], operation: a}, {id: 2, to: [1], operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[1].to", "1 -> 2 -> 1"}},
-		"self edge":              {"[{id: 0, to: [1]}, {id: 1, to: [1], operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[1].to[0]: 1:"}},
-		"edge out of range":      {"[{id: 0, to: [1]}, {id: 1, to: [7], operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[1].to[0]: 7:"}},
-		"edge negative":          {"[{id: 0, to: [-3]}, {id: 1, operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[0].to[0]: -3:"}},
-		"id out of range":        {"[{id: 0, to: [1]}, {id: 1, operation: a}, {id: 9, operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[2].id: 9:"}},
-		"id negative":            {"[{id: 0}, {id: -1, operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[1].id: -1:"}},
-		"id twice":               {"[{id: 0, to: [1]}, {id: 1, operation: a}, {id: 1, operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[2].id: 1:"}},
-		"node 0 runs something":  {"[{id: 0, to: [1], operation: a}, {id: 1, operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[0].operation", `"a"`}},
-		"edge to node 0":         {"[{id: 0, to: [1]}, {id: 1, to: [0], operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[1].to[0]: 0:"}},
-		"unreachable":            {"[{id: 0, to: [1]}, {id: 1, operation: a}, {id: 2, operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[2].id: 2:", "not reached"}},
-		"node without operation": {"[{id: 0, to: [1]}, {id: 1}]", v1.ReasonInvalidGraph, []string{"adjacencyList[1].operation"}},
-		"several":                {"[{id: 0, to: [5, 6]}, {id: 1, operation: a}]", v1.ReasonInvalidGraph, []string{"to[0]: 5:", "; ", "to[1]: 6:"}},
-		"unknown operation":      {"[{to: [1]}, {operation: a, to: [2]}, {operation: nope}]", v1.ReasonOperationNotFound, []string{`adjacencyList[2].operation: "nope"`}},
-		"unready operation":      {"[{to: [1]}, {operation: broken}]", v1.ReasonOperationNotReady, []string{`adjacencyList[1].operation: "broken"`, "because"}},
-		"unchecked operation":    {"[{to: [1]}, {operation: new}]", v1.ReasonOperationNotReady, []string{`"new"`, "not been checked"}},
-		"unknown comes first":    {"[{to: [1]}, {operation: broken, to: [2]}, {operation: nope}]", v1.ReasonOperationNotFound, []string{`"nope"`, `"broken"`}},
+		"empty":               {"[]", v1.ReasonInvalidGraph, []string{"adjacencyList: 0:"}},
+		"cycle":               {"[{id: 0, to: [1]}, {id: 1, to: [2], operation: a}, {id: 2, to: [1], operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[1].to", "1 -> 2 -> 1"}},
+		"id twice":            {"[{id: 0, to: [1]}, {id: 1, operation: a}, {id: 1, operation: a}]", v1.ReasonInvalidGraph, []string{"adjacencyList[2].id: 1:"}},
+		"several":             {"[{id: 0, to: [5, 6]}, {id: 1, operation: a}]", v1.ReasonInvalidGraph, []string{"to[0]: 5:", "; ", "to[1]: 6:"}},
+		"unknown operation":   {"[{to: [1]}, {operation: a, to: [2]}, {operation: nope}]", v1.ReasonOperationNotFound, []string{`adjacencyList[2].operation: "nope"`}},
+		"unready operation":   {"[{to: [1]}, {operation: broken}]", v1.ReasonOperationNotReady, []string{`adjacencyList[1].operation: "broken"`, "because"}},
+		"unchecked operation": {"[{to: [1]}, {operation: new}]", v1.ReasonOperationNotReady, []string{`"new"`, "not been checked"}},
+		"unknown comes first": {"[{to: [1]}, {operation: broken, to: [2]}, {operation: nope}]", v1.ReasonOperationNotFound, []string{`"nope"`, `"broken"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
