@@ -203,18 +203,6 @@ func TestBreakerOfClockAhead(t *testing.T) {
 	}
 }
 
-func TestBreakersAreBounded(t *testing.T) {
-	t.Parallel()
-	p := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Breaker: &v1.RecoveryBreaker{FailedRepairs: number(1)}}}
-	counts := map[breakerKey]*counted{}
-	for i := range 2 * v1.MaxBreakers {
-		counts[breakerKey{code: "StaleSubPath", pool: fmt.Sprint(i)}] = on(1, 1).withFailures(noon, 1)
-	}
-	if all, _ := decide(p, counts, noon); len(all) != v1.MaxBreakers {
-		t.Errorf("%d breakers", len(all))
-	}
-}
-
 func TestMessagesAreShort(t *testing.T) {
 	t.Parallel()
 	b := &v1.BreakerStatus{}

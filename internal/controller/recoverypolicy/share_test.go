@@ -157,7 +157,7 @@ func TestOneNodeOfAPoolOfItsOwnOpensNoBreaker(t *testing.T) {
 	}
 }
 
-// TestBreakersAreShared: a tenant with a breaker in each pool leaves room in the status for those of others.
+// TestBreakersAreShared: their number is bounded, and a tenant with a breaker in each pool leaves room in the status for those of others.
 func TestBreakersAreShared(t *testing.T) {
 	t.Parallel()
 	p := breaking(v1.RecoveryBreaker{FailedRepairs: number(1)})
@@ -167,7 +167,9 @@ func TestBreakersAreShared(t *testing.T) {
 	}
 	counts[breakerKey{"StaleSubPath", "z", "shop"}] = on(1, 1).withFailures(noon, 1)
 	counts[breakerKey{"StaleSubPath", "z", ""}] = on(1, 1).failedIn("", noon, 1).forAll()
-	p.Status.Breakers, _ = decide(p, counts, noon)
+	if p.Status.Breakers, _ = decide(p, counts, noon); len(p.Status.Breakers) != v1.MaxBreakers {
+		t.Errorf("%d breakers", len(p.Status.Breakers))
+	}
 	for _, namespace := range []string{"shop", ""} {
 		if p.Status.BreakerOf("StaleSubPath", "z", namespace) == nil {
 			t.Errorf("the breaker of namespace %q is left out", namespace)
