@@ -72,27 +72,19 @@ func TestMakeRelease(t *testing.T) {
 // node or a repair is out of its reach. The programs start, and read a bundle as those for amd64 do.
 func checkARM64(t *testing.T, b builtRelease) {
 	const emulator = "qemu-aarch64-static"
-	if err := debian.Install(t.Context(), emulator); err != nil {
-		t.Fatal(err)
-	}
+	must(t, debian.Install(t.Context(), emulator))
 	qemu, err := debian.LookPath(emulator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	native, foreign := filepath.Join(b.dir(), "kubediag-linux-amd64"), filepath.Join(b.dir(), "kubediag-linux-arm64")
 	var about struct{ Version, Commit, Date, Go, Platform string }
-	if err := json.Unmarshal([]byte(output(t, exec.Command(qemu, foreign, "version", "-o", "json"))), &about); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(output(t, exec.Command(qemu, foreign, "version", "-o", "json"))), &about))
 	commit := strings.TrimSpace(output(t, exec.Command("git", "rev-parse", "HEAD")))
 	if about.Version != b.version || about.Commit != commit || about.Date == "" || about.Platform != "linux/arm64" {
 		t.Errorf("version of the program for arm64: %+v, want %s of %s", about, b.version, commit)
 	}
 	dir := t.TempDir()
 	bundle := filepath.Join(dir, "node.tar.gz")
-	if err := os.MkdirAll(filepath.Join(dir, "kubelet", "pods"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "kubelet", "pods"), 0o700))
 	output(t, exec.Command(native, "bundle", "--kubelet-root", filepath.Join(dir, "kubelet"), "--output", bundle))
 	duration := regexp.MustCompile(`"milliseconds": [0-9.]+`)
 	for _, args := range [][]string{{"scan", "--from", bundle, "-o", "json"}, {"explain", "HungMount"}, {"scan", "--help"}} {

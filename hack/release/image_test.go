@@ -25,31 +25,21 @@ func packed(t *testing.T, i image) string {
 	t.Helper()
 	dir := t.TempDir()
 	o := options{repository: "example.org/k", version: "v1.2.3", arches: []string{"arm64"}, bin: dir, dist: filepath.Join(dir, "dist")}
-	if err := os.MkdirAll(filepath.Join(dir, "linux_arm64"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "linux_arm64"), 0o755))
 	for _, name := range i.binaries {
-		if err := os.WriteFile(filepath.Join(dir, "linux_arm64", name), []byte("binary of "+name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "linux_arm64", name), []byte("binary of "+name), 0o600))
 	}
 	path, err := i.pack("arm64", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
 func TestArchiveIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
 	first, err := os.ReadFile(packed(t, images[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	second, err := os.ReadFile(packed(t, images[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !bytes.Equal(first, second) {
 		t.Error("two archives of the same binary differ")
 	}
@@ -67,20 +57,14 @@ func TestArchiveLoads(t *testing.T) {
 	}
 	for _, i := range images {
 		tag, err := name.NewTag("example.org/k/" + i.name + ":v1.2.3")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		img, err := tarball.ImageFromPath(packed(t, i), &tag)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := validate.Image(img); err != nil {
 			t.Error(err)
 		}
 		config, err := img.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := []string{config.OS, config.Architecture, config.Config.User, config.Config.Entrypoint[0], config.Config.Labels["org.opencontainers.image.version"]}
 		if diff := cmp.Diff([]string{"linux", "arm64", want[i.name].user, "/" + i.binaries[0], "v1.2.3"}, got); diff != "" {
 			t.Errorf("%s: configuration (-want +got):\n%s", i.name, diff)
@@ -104,13 +88,9 @@ func untar(t *testing.T, r io.Reader) map[string]string {
 		if errors.Is(err, io.EOF) {
 			return files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		content, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		files[fmt.Sprintf("%s %o", h.Name, h.Mode)] = string(content)
 	}
 }

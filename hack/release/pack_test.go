@@ -32,7 +32,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
+
+var must = kerneltest.Must
 
 // programs makes a folder of all programs that a release is made of; each is the same small one.
 func programs(t *testing.T) (bin string) {
@@ -44,12 +48,8 @@ func programs(t *testing.T) (bin string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	put := func(path string) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Link(self, path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.Link(self, path))
 	}
 	for _, arch := range []string{"amd64", "arm64"} {
 		for _, name := range []string{"manager", "agent", "kubediag"} {
@@ -67,9 +67,7 @@ func packedRelease(t *testing.T, bin string, o options) options {
 	t.Helper()
 	o.repository, o.version, o.bin, o.dist = "localhost/kubediag", "v9.8.7", bin, t.TempDir()
 	o.arches, o.date, o.commit = []string{"amd64", "arm64"}, "2026-01-02T03:04:05Z", "abc"
-	if err := packRelease(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, packRelease(t.Context(), o))
 	return o
 }
 
@@ -77,9 +75,7 @@ func packedRelease(t *testing.T, bin string, o options) options {
 func sums(t *testing.T, o options) map[string]string {
 	t.Helper()
 	files, err := filesIn(o.dir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := map[string]string{}
 	for _, f := range files {
 		all[f.name] = fmt.Sprintf("%x", sha256.Sum256(f.content))
@@ -90,9 +86,7 @@ func sums(t *testing.T, o options) map[string]string {
 func readRelease(t *testing.T, o options, name string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(o.dir(), name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return content
 }
 
@@ -100,9 +94,7 @@ func readRelease(t *testing.T, o options, name string) []byte {
 func untarGz(t *testing.T, content []byte) map[string]string {
 	t.Helper()
 	r, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return untar(t, r)
 }
 
@@ -110,19 +102,13 @@ func untarGz(t *testing.T, content []byte) map[string]string {
 func unzip(t *testing.T, content []byte) map[string]string {
 	t.Helper()
 	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files := map[string]string{}
 	for _, f := range r.File {
 		opened, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := io.ReadAll(opened)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		files[fmt.Sprintf("%s %o", f.Name, f.Mode().Perm())] = string(text)
 	}
 	return files
@@ -165,9 +151,7 @@ func TestRelease(t *testing.T) {
 		for registry, o := range map[string]options{"registry.example.org/k": first, "localhost/kubediag": plain} {
 			for _, i := range images {
 				_, entry, err := o.loadLayout(i.name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if got, want := entry.Annotations["io.containerd.image.name"], registry+"/"+i.name+":v9.8.7"; got != want {
 					t.Errorf("ctr images import names the %s %q, want %q as install.yaml", i.name, got, want)
 				}
@@ -240,9 +224,7 @@ func checkChart(t *testing.T, o options, registry string, home any) {
 	t.Helper()
 	files := untarGz(t, readRelease(t, o, "kubediag-9.8.7.tgz"))
 	var about map[string]any
-	if err := yaml.Unmarshal([]byte(files["kubediag/Chart.yaml 644"]), &about); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(files["kubediag/Chart.yaml 644"]), &about))
 	got := []any{about["name"], about["version"], about["appVersion"], about["home"]}
 	if diff := cmp.Diff([]any{"kubediag", "9.8.7", "v9.8.7", home}, got); diff != "" {
 		t.Errorf("Chart.yaml (-want +got):\n%s", diff)
@@ -263,9 +245,7 @@ func checkKrew(t *testing.T, o options) {
 			Platforms []struct{ URI, SHA256, Bin string }
 		}
 	}
-	if err := yaml.Unmarshal(readRelease(t, o, "kubediag.yaml"), &plugin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(readRelease(t, o, "kubediag.yaml"), &plugin))
 	if plugin.Metadata.Name != "kubediag" || plugin.Spec.Version != "v9.8.7" || len(plugin.Spec.Platforms) != len(platforms) {
 		t.Errorf("krew manifest: %+v", plugin)
 	}
@@ -281,9 +261,7 @@ func checkKrew(t *testing.T, o options) {
 func checkBills(t *testing.T, o options) {
 	for name, programs := range map[string]int{"kubediag-linux-arm64": 1, "kubediag-agent-image-linux-amd64": 2, "kubectl-kubediag-windows-arm64": 1} {
 		var b bill
-		if err := json.Unmarshal(readRelease(t, o, name+".spdx.json"), &b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(readRelease(t, o, name+".spdx.json"), &b))
 		described, modules := 0, map[string]bool{}
 		for _, r := range b.Relationships {
 			if r.Type == "DESCRIBES" {
@@ -305,17 +283,11 @@ func checkBills(t *testing.T, o options) {
 // checkPush pushes to a registry on loopback, which cuts the first push off.
 func checkPush(t *testing.T, o options) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o.signingKey = filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(o.signingKey, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(o.signingKey, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
 	var mode atomic.Value
 	mode.Store("refuse")
 	real := registry.New()
@@ -342,19 +314,13 @@ func checkPush(t *testing.T, o options) {
 		t.Error("the tag is there after a push that was cut off")
 	}
 	mode.Store("serve")
-	if err := push(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, push(t.Context(), o))
 	for _, i := range images {
 		name := o.registry + "/" + i.name
 		text, err := crane.Manifest(name + ":v9.8.7")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var index v1.IndexManifest
-		if err := json.Unmarshal(text, &index); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(text, &index))
 		var got []string
 		for _, m := range index.Manifests {
 			got = append(got, m.Platform.String())
@@ -374,25 +340,15 @@ func checkSignature(t *testing.T, name string, signed []byte, key *ecdsa.PublicK
 	t.Helper()
 	digest := fmt.Sprintf("%x", sha256.Sum256(signed))
 	img, err := crane.Pull(name + ":sha256-" + digest + ".sig")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	manifest, err := img.Manifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := layers[0].Compressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	payload, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	signature, err := base64.StdEncoding.DecodeString(manifest.Layers[0].Annotations[signatureOfBlob])
 	sum := sha256.Sum256(payload)
 	if err != nil || !ecdsa.VerifyASN1(key, sum[:], signature) || !strings.Contains(string(payload), "sha256:"+digest) {

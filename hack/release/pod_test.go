@@ -103,9 +103,7 @@ func (u *user) checkUninstall(t *testing.T) {
 // checkQuickStart types the commands of the quick start in the source tree: five install kubediag, and the others list the faults.
 func checkQuickStart(t *testing.T, b builtRelease, kubelet string) {
 	page, err := os.ReadFile(filepath.Join(b.clone, "docs/quick-start.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	commands := documentedCommands(t, string(page))[:9]
 	if !strings.HasPrefix(commands[4], "kubectl -n kubediag rollout status ") || commands[8] != "kubectl kubediag faults -A" {
 		t.Fatalf("the page has the commands %q", commands)
@@ -144,12 +142,8 @@ func (u *user) checkDoctor(t *testing.T, out string) {
 func (u *user) checkHelm(t *testing.T, o options) {
 	t.Helper()
 	helm, err := cluster.Helm(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(helm, filepath.Join(u.tools, "helm")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Symlink(helm, filepath.Join(u.tools, "helm")))
 	u.run(t, fmt.Sprintf("ctr -n k8s.io images import kubediag-cli-%s.oci.tar", o.version))
 	u.run(t, fmt.Sprintf(`helm install kubediag kubediag-%s.tgz --namespace kubediag --take-ownership --wait --set agent.dataRoot="$CLUSTER/agent"`,
 		o.chartVersion()))
@@ -196,18 +190,12 @@ func newUser(t *testing.T, o options, kubelet string) *user {
 	output(t, exec.Command("go", "build", "-o", program, "kubediag.org/kubediag/test/cluster/cmd/cluster"))
 	args := []string{"up", fmt.Sprintf("--name=release-%d", os.Getpid()), "--kubelet=" + kubelet, "--fuse"}
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	up := exec.Command("setpriv", append([]string{"--pdeathsig=TERM", program}, append(args, "--serve")...)...) // it ends the cluster with itself
 	up.Dir, up.Stderr = root, os.Stderr
 	out, err := up.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := up.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, up.Start())
 	t.Cleanup(func() {
 		_ = up.Process.Signal(os.Interrupt)
 		if err := up.Wait(); err != nil {
@@ -229,9 +217,7 @@ func newUser(t *testing.T, o options, kubelet string) *user {
 		"PATH=" + strings.Join([]string{tools, kubectl, debian.Path}, ":"), "LANG=C.UTF-8", "NO_COLOR=1",
 	}}
 	pod, err := os.ReadFile("../../config/samples/fuse-workload.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	apply := u.shell(t.Context(), "kubectl apply -f -")
 	apply.Stdin = strings.NewReader(strings.ReplaceAll(string(pod), "debian:12", cluster.BusyboxImage))
 	output(t, apply)
@@ -242,9 +228,7 @@ func newUser(t *testing.T, o options, kubelet string) *user {
 func (u *user) withGo(t *testing.T) {
 	t.Helper()
 	program, err := exec.LookPath("go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB"} {
 		u.environ = append(u.environ, name+"="+strings.TrimSpace(output(t, exec.Command("go", "env", name))))
 	}

@@ -84,9 +84,7 @@ func forge(t testing.TB, entries map[string][]byte, entry string) {
 		before := entries[entry]
 		change()
 		text, err := json.Marshal(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		entries[entry] = text
 		if _, err := scanOfBundle(bundleOf(t, entries)); err != nil {
 			undo()

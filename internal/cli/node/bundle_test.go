@@ -82,13 +82,9 @@ func writeBundle(t testing.TB, has nodeRecording) *bundle.Bundle {
 func TestScanFromABundle(t *testing.T) {
 	t.Parallel()
 	s, err := scanOfBundle(writeBundle(t, aRecording()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	report, err := s.newScanReport(t.Context(), scanOptions{pod: "shop/web"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(report.Faults) != 1 || report.Faults[0].Code != fault.StaleSubPath || report.Faults[0].Pod.Name != "web" || report.Node != "n1" || !report.Time.Equal(time.Unix(1700000000, 0)) {
 		t.Errorf("report %+v", report)
 	}
@@ -107,9 +103,7 @@ func TestBundleWithoutEvidence(t *testing.T) {
 	}
 	b := writeBundle(t, nodeRecording{})
 	broken := &bundle.Bundle{}
-	if err := errors.Join(broken.Add(nodeEntry, "", b.File(nodeEntry)), broken.Add(volumesEntry, "", []byte(`{"volumes":5}`))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(broken.Add(nodeEntry, "", b.File(nodeEntry)), broken.Add(volumesEntry, "", []byte(`{"volumes":5}`))))
 	if _, err := scanOfBundle(broken); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), volumesEntry) {
 		t.Errorf("error %v", err)
 	}
@@ -189,9 +183,7 @@ func FuzzEvidence(f *testing.F) {
 			nodeEntry: node, subPathsEntry: subPaths, sourcesEntry: sources, devicesEntry: devices, volumesEntry: volumes, orphansEntry: orphans,
 			podsEntry: pods, leavingEntry: left,
 		} {
-			if err := b.Add(name, "", content); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Add(name, "", content))
 		}
 		s, err := scanOfBundle(&b)
 		if err != nil {

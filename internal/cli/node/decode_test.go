@@ -29,9 +29,7 @@ func runDecode(t testing.TB, in io.Reader, args ...string) string {
 	cmd := NewDecodeCommand()
 	cmd.SetIn(in)
 	out, err := verbtest.Run(t, cmd, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 

@@ -71,13 +71,9 @@ func TestBackendsFollowFromFeatures(t *testing.T) {
 func TestFeaturesOfThisKernel(t *testing.T) {
 	t.Parallel()
 	out, err := verbtest.Run(t, NewFeaturesCommand(), "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var r featureReport
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(out), &r))
 	if r.SchemaVersion != 1 || r.Kernel != sys.Release() || r.OldestKernel != sys.OldestKernel || len(r.Features) != len(sys.Features()) || len(r.Backends) != 4 {
 		t.Fatalf("report %+v", r)
 	}

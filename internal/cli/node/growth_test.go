@@ -193,14 +193,10 @@ func judgeRecording(t *testing.T, b *bundle.Bundle) (reading, all time.Duration)
 	}
 	began := time.Now()
 	s, err := scanOfBundle(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reading = time.Since(began)
 	r, err := s.newScanReport(t.Context(), scanOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if text := (scanView{report: r}).reportText(); text == "" {
 		t.Error("no text")
 	}
@@ -272,13 +268,9 @@ func withSpecs(t *testing.T, pods, containers, volumes int) *bundle.Bundle {
 		has.node.PodUIDs = append(has.node.PodUIDs, string(pod.UID))
 	}
 	text, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := writeBundle(t, has)
-	if err := b.Add(podsEntry, "", text); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Add(podsEntry, "", text))
 	return b
 }
 
@@ -300,13 +292,9 @@ func TestManyContainersAreAGap(t *testing.T) {
 	t.Parallel()
 	for containers, want := range map[int]bool{64: false, 65: true} {
 		s, err := scanOfBundle(withSpecs(t, 1, containers, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r, err := s.newScanReport(t.Context(), scanOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := slices.ContainsFunc(r.Looked.Gaps.NotLookedAt, func(g mountstate.Gap) bool { return strings.Contains(g.What, "pod shop/p0") })
 		if got != want {
 			t.Errorf("%d containers: not looked at %+v", containers, r.Looked.Gaps.NotLookedAt)

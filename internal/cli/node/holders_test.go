@@ -83,9 +83,7 @@ func useOf(t *testing.T, c *device.Usage) deviceUse {
 		c.Report.Holders = append(c.Report.Holders, h.Holder)
 	}
 	u, err := newDeviceUse(c, c.LiveUse)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return u
 }
 

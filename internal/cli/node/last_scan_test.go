@@ -26,9 +26,7 @@ import (
 func useTestScanDir(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o700))
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	return filepath.Join(dir, "kubediag")
 }
@@ -48,9 +46,7 @@ func TestAScanIsKept(t *testing.T) {
 	}
 	all.Wait()
 	got, err := lastScan()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(reports["many"].Faults, got.Report.Faults); diff != "" || got.Report.Node != "worker-7" {
 		t.Errorf("faults (-kept +read):\n%s", diff)
 	}
@@ -83,9 +79,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 			return errors.Join(os.Remove(file), os.WriteFile(file, []byte(`{"schemaVersion": 77}`), 0o600))
 		}, fs.ErrNotExist},
 	} {
-		if err := c.change(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.change())
 		if _, err := lastScan(); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -98,9 +92,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 		_ = os.Remove(file)
 		saveLastScan(reports["many"], keptFlags{Root: "/nosuch"})
 	}
-	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("{"), 0o600))
 	if _, err := lastScan(); err == nil || !strings.Contains(err.Error(), "read last scan") {
 		t.Errorf("half a file: %v", err)
 	}

@@ -36,12 +36,8 @@ func runLint(t *testing.T, files map[string]string, args ...string) (out string,
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range files {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	cmd := NewLintCommand()
 	cmd.SetIn(strings.NewReader(lintExporter))
@@ -101,9 +97,7 @@ func TestLintJSON(t *testing.T) {
 		t.Error("no error for a pod without apiVersion")
 	}
 	var r lintReport
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(out), &r))
 	if len(r.Findings) != 1 || r.Findings[0].Line != 12 || r.Findings[0].Code != "HeldDevice" || r.Findings[0].Patch == "" ||
 		r.Looked.PassedOver["Service"] != 1 || len(r.Errors) != 1 || r.SchemaVersion != 1 {
 		t.Errorf("report %+v", r)
@@ -117,9 +111,7 @@ func TestLintSARIF(t *testing.T) {
 		t.Error("no error for a pod without apiVersion")
 	}
 	var log sarifLog
-	if err := json.Unmarshal([]byte(out), &log); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(out), &log))
 	if log.Version != "2.1.0" || len(log.Runs) != 1 || len(log.Runs[0].Results) != 1 {
 		t.Fatalf("log %+v", log)
 	}

@@ -39,9 +39,7 @@ func wholeRecording(t testing.TB) map[string][]byte {
 		v.Set(reflect.ValueOf(of))
 		fill(v, 0)
 		text, err := json.Marshal(v.Interface())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		written[entry] = text
 	}
 	return written
@@ -135,9 +133,7 @@ func decoded(t testing.TB, text []byte) (v any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Decode(&v))
 	return v
 }
 
@@ -211,9 +207,7 @@ func bundleOf(t testing.TB, entries map[string][]byte) *bundle.Bundle {
 	t.Helper()
 	var b bundle.Bundle
 	for entry, text := range entries {
-		if err := b.Add(entry, "", text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Add(entry, "", text))
 	}
 	return &b
 }
@@ -240,9 +234,7 @@ func FuzzListsOfBundles(f *testing.F) {
 			changed := maps.Clone(entries)
 			for _, p := range paths {
 				text, err := json.Marshal(withMore(decoded(t, changed[p.entry]), p.steps, n, numbers))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				changed[p.entry] = text
 			}
 			b := bundleOf(t, changed)
@@ -259,13 +251,9 @@ func readWhole(t testing.TB, b *bundle.Bundle) *scanReport {
 		t.Logf("refused: %v", err)
 		return &scanReport{}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := s.newScanReport(t.Context(), scanOptions{from: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if (scanView{report: r, from: "b"}).reportText() == "" {
 		t.Error("no text")
 	}

@@ -40,9 +40,7 @@ func TestContainerWithoutRecord(t *testing.T) {
 	} {
 		runtime.containers = step.listed
 		got, err := pods.containers(t.Context(), "uid")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.what, diff)
 		}

@@ -28,16 +28,12 @@ func TestJSONHasNothingForTerminals(t *testing.T) {
 	t.Parallel()
 	in := map[string]string{"key\u009b": "\x1b[31m \u009b \u202e \U000e0001 é <&> \\"}
 	var b strings.Builder
-	if err := render.WriteJSON(&b, in); err != nil {
-		t.Fatal(err)
-	}
+	must(t, render.WriteJSON(&b, in))
 	if strings.ContainsFunc(b.String(), func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) {
 		t.Errorf("written: %q", b.String())
 	}
 	var out map[string]string
-	if err := json.Unmarshal([]byte(b.String()), &out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(b.String()), &out))
 	if diff := cmp.Diff(in, out); diff != "" {
 		t.Errorf("read back (-want +got):\n%s", diff)
 	}

@@ -44,9 +44,7 @@ func TestParsePods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pods, err := parsePods(strings.NewReader(c.text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got := map[string]string{}
 			for uid := range maps.Keys(pods) {
 				if pod := pods.PodByUID(uid); pod != nil {
@@ -115,9 +113,7 @@ func TestPodFileIsBounded(t *testing.T) {
 func TestReadPods(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pods.json")
-	if err := os.WriteFile(file, []byte(podJSON), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(podJSON), 0o600))
 	for name, c := range map[string]string{file: "nothing", "-": podJSON} {
 		pods, err := readPods(t.Context(), name, strings.NewReader(c))
 		if err != nil || !slices.Equal(slices.Collect(maps.Keys(pods)), []string{"a"}) {

@@ -441,13 +441,9 @@ func TestRandomNodes(t *testing.T) {
 	for seed := *randomSeed; seed < *randomSeed+*randomRounds; seed++ {
 		n := newRandomNode(seed, "/k", int(seed), time.Unix(1700000000, 0).UTC())
 		s, err := scanOfBundle(writeBundle(t, n.has))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r, err := s.newScanReport(t.Context(), scanOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		faults, unknown := r.listed(func(string, string) bool { return true })
 		for _, list := range [][]string{faults, unknown, n.faults, n.unknown} {
 			slices.Sort(list)

@@ -74,9 +74,7 @@ func TestChangeReports(t *testing.T) {
 	t.Parallel()
 	for name, r := range changeReports(t) {
 		var b bytes.Buffer
-		if err := render.WriteJSON(&b, r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, render.WriteJSON(&b, r))
 		verbtest.Golden(t, name+".json", b.String())
 	}
 }

@@ -83,17 +83,13 @@ func TestTargets(t *testing.T) {
 func TestEngineHasAllThatShips(t *testing.T) {
 	t.Parallel()
 	engine := &localEngine{}
-	if err := engine.loadShipped(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, engine.loadShipped())
 	sets := operations.Sets()
 	if len(sets) < 5 || !slices.Contains(sets, "auto") {
 		t.Errorf("sets %q", sets)
 	}
 	all, err := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var parsed []string
 	for _, set := range all {
 		parsed = append(parsed, set.Name)

@@ -15,9 +15,12 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/render"
 )
+
+var must = kerneltest.Must
 
 // reports are reports whose texts and JSON are in testdata.
 var reports = map[string]*scanReport{
@@ -170,9 +173,7 @@ func TestReports(t *testing.T) {
 		verbtest.Golden(t, name+".v", scanView{report: report, verbose: true}.reportText())
 		verbtest.Golden(t, name+".brief", report.briefLine())
 		var b bytes.Buffer
-		if err := render.WriteJSON(&b, report); err != nil {
-			t.Fatal(err)
-		}
+		must(t, render.WriteJSON(&b, report))
 		verbtest.Golden(t, name+".json", b.String())
 		want := map[string]error{"faults": verb.ErrFaults, "many": verb.ErrFaults, "down": verb.ErrFaults, "unseen": errUnseen, "unjudged": errUnjudged}[name]
 		if err := report.finalError(); !errors.Is(err, want) {

@@ -52,8 +52,6 @@ func playKubelet(_ []string, ready func(string)) error {
 	return nil
 }
 
-var must = kerneltest.Must
-
 // newStage makes pods that have one ConfigMap each, bound by as many subPaths as said.
 func newStage(t testing.TB, pods, binds int) (*kubelettest.Scene, []*corev1.Pod) {
 	t.Helper()

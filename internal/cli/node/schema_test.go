@@ -115,13 +115,9 @@ func lintReports(t *testing.T) map[string]any {
 	for name, text := range map[string]string{"risk": lintExporter, "unreadable": lintClean + "---\nkind: Service\napiVersion: v1\n---\nkind: Pod\n"} {
 		o := lintOptions{files: []string{"-"}}
 		options, err := o.lintOptionsOf()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		report, err := o.readManifests(t.Context(), options, strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all[name] = report
 	}
 	return all
@@ -133,9 +129,7 @@ func TestDocumentsNameEveryField(t *testing.T) {
 	var page []byte
 	for _, name := range []string{"node.md", "node-json.md"} {
 		text, err := os.ReadFile(filepath.Join(schematest.Dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		page = append(page, text...)
 	}
 	var names func(schema map[string]any)

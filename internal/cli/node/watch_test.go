@@ -45,9 +45,7 @@ func TestChangesAreOneObjectALine(t *testing.T) {
 	var out bytes.Buffer
 	w := scanWatcher{out: &out}
 	bad := fault.Finding{Code: fault.HungMount, Pod: fault.Pod{Name: "x\u202e\x1b[2J\n", UID: "u"}}
-	if err := w.writeLines(compareScans(reportOf(nil, scanCoverage{}), reportOf([]fault.Finding{bad}, scanCoverage{}))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.writeLines(compareScans(reportOf(nil, scanCoverage{}), reportOf([]fault.Finding{bad}, scanCoverage{}))))
 	var got faultChange
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Change != changeNew || got.Fault.Pod.Name != bad.Pod.Name ||
 		got.SchemaVersion != 1 || strings.Count(out.String(), "\n") != 1 || strings.ContainsAny(out.String(), "\x1b\u202e") {
