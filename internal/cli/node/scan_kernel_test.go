@@ -125,6 +125,9 @@ func TestScanOfAHealthyNode(t *testing.T) {
 	if diff := cmp.Diff(want, r.Looked, cmp.AllowUnexported(scanCoverage{})); diff != "" || r.SchemaVersion != 1 || r.Faults == nil || len(r.Faults) > 0 {
 		t.Errorf("report %+v (-want +got):\n%s", r, diff)
 	}
+	if text := (scanView{report: &r}).reportText(); !strings.Contains(text, ": nothing broken that shows without the specs of pods. Looked at 3 pods (no specs), 6 subPath binds") {
+		t.Errorf("for people:\n%s", text)
+	}
 	if diff := cmp.Diff(before, s.Mounts()); diff != "" {
 		t.Errorf("the scan changed mounts:\n%s", diff)
 	}
