@@ -23,7 +23,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/sentinel"
 	"kubediag.org/kubediag/internal/sentinel/sentineltest"
 )
@@ -192,13 +191,14 @@ func (s specs) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
 }
 
 // looks are the searches that the sentinel makes from time to time, as far as they find a code: the first of them comes late.
-func (w *brokenNode) looks(code fault.Code) map[fault.Search]mountstate.Inspector {
-	all := map[fault.Search]mountstate.Inspector{}
+func (w *brokenNode) looks(code fault.Code) map[fault.Search]sentinel.Look {
+	all := map[fault.Search]sentinel.Look{}
 	for _, s := range searches.All() {
 		if s.Kind != fault.SearchSources && s.Kind != fault.SearchLeaving || !slices.Contains(fault.Known().FoundBy(s.Kind), code) {
 			continue
 		}
-		all[s.Kind] = s.On(searches.Node{Kubelet: w.Node, Specs: specs{w}, PodUIDs: w.Node.PodUIDs, Prober: w.Inspector.Prober})
+		look := s.On(searches.Node{Kubelet: w.Node, Specs: specs{w}, PodUIDs: w.Node.PodUIDs, Prober: w.Inspector.Prober})
+		all[s.Kind] = sentinel.Look{Inspector: look, Every: s.Every}
 	}
 	return all
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -50,7 +49,7 @@ type coverage struct {
 // newCoverage makes the part that looks at all of this node.
 func (a *agent) newCoverage(watching func() bool) *coverage {
 	node := a.searched(a.volumes.Prober)
-	node.OrphanAge, node.Specs = orphan.DefaultMinimumAge, somePods{a.pods, func(*corev1.Pod) bool { return true }}
+	node.OrphanAge, node.Specs = orphan.DefaultMinimumAge, somePods{a.pods, nil}
 	return &coverage{log: a.manager.GetLogger().WithName("coverage"), watching: watching, look: func(ctx context.Context) (mountstate.Survey, error) {
 		at, err := a.kubelet.Node(ctx)
 		if err != nil {

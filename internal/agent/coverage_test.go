@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,11 +21,11 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/sentinel"
 )
 
 // TestOnlyWhatLastsIsNotJudged: a mount that one look could not judge counts if the next could not, either, and so does a part of the node of which
@@ -118,7 +119,7 @@ func TestLooksAtSources(t *testing.T) {
 	a := &agent{pods: &nodePods{}, watched: &volume.Inspector{}}
 	look := func() []fault.Finding {
 		t.Helper()
-		found := a.looks()[fault.SearchSources].(nodeLook)
+		found := a.looks()[fault.SearchSources].Inspector.(nodeLook)
 		survey, err := nodeLook{found.search, node, found.node}.Look(t.Context(), mountstate.Scope{})
 		must(t, err)
 		return survey.Findings
@@ -134,13 +135,15 @@ func TestLooksAtSources(t *testing.T) {
 	if found := look(); len(found) != 0 {
 		t.Errorf("of a container that runs: %+v", found)
 	}
-	var kinds int
-	for _, s := range searches.All() {
-		if _, made := a.looks()[s.Kind]; made {
-			kinds++
+}
+
+// TestSentinelMakesEachSearch when something happens, or from time to time.
+func TestSentinelMakesEachSearch(t *testing.T) {
+	t.Parallel()
+	looks := (&agent{pods: &nodePods{}, watched: &volume.Inspector{}}).looks()
+	for _, search := range fault.Searches() {
+		if _, made := looks[search]; made == slices.Contains(sentinel.Watched, search) {
+			t.Errorf("%s: made from time to time is %t, want either that or a watch of the sentinel", search, made)
 		}
-	}
-	if kinds != 4 {
-		t.Errorf("%d searches, want sources, devices, mounts and pods that are being deleted", kinds)
 	}
 }

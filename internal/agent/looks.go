@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/mountstate"
-	"kubediag.org/kubediag/internal/podinfo"
+	"kubediag.org/kubediag/internal/sentinel"
 )
 
 // searched answers the searches of this node, without a kubelet and specs of pods.
@@ -26,21 +26,14 @@ func (a *agent) searched(prober faults.Prober) searches.Node {
 }
 
 // looks are the searches that the sentinel makes from time to time. They are those of a scan.
-func (a *agent) looks() map[fault.Search]mountstate.Inspector {
+func (a *agent) looks() map[fault.Search]sentinel.Look {
 	node := a.searched(a.watched.Prober)
-	all := map[fault.Search]mountstate.Inspector{}
+	all := map[fault.Search]sentinel.Look{}
 	for _, s := range searches.All() {
-		switch s.Kind {
-		case fault.SearchSources, fault.SearchDevices:
-			node.Specs = somePods{a.pods, func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) > 0 }}
-		case fault.SearchLeaving:
-			node.Specs = somePods{a.pods, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }}
-		case fault.SearchStacks: // whose a staging path is, all of them say
-			node.Specs = somePods{a.pods, func(*corev1.Pod) bool { return true }}
-		default:
-			continue
+		if s.Every > 0 {
+			node.Specs = somePods{a.pods, s.About}
+			all[s.Kind] = sentinel.Look{Inspector: nodeLook{s, a.kubelet, node}, Every: s.Every}
 		}
-		all[s.Kind] = nodeLook{s, a.kubelet, node}
 	}
 	return all
 }
@@ -62,13 +55,13 @@ func (l nodeLook) Look(ctx context.Context, s mountstate.Scope) (mountstate.Surv
 	return l.search.On(l.node).Look(ctx, s)
 }
 
-// somePods are the pods of this node that a search is about. Pods all of whose containers are started have got their sources.
+// somePods are the pods of this node that a search is about.
 type somePods struct {
 	*nodePods
-	about func(*corev1.Pod) bool
+	about func(*corev1.Pod) bool // nil: all
 }
 
 // Listed are those that the search is about.
 func (s somePods) Listed() []*corev1.Pod {
-	return slices.DeleteFunc(s.PodsHere(), func(pod *corev1.Pod) bool { return !s.about(pod) })
+	return slices.DeleteFunc(s.PodsHere(), func(pod *corev1.Pod) bool { return s.about != nil && !s.about(pod) })
 }

@@ -353,7 +353,7 @@ func (w *bindWatcher) reportStatus() {
 			status.Unwatched++
 		}
 	}
-	w.sentinel.setStatus(fromBinds, status)
-	w.sentinel.publish(fromBinds, faults)
+	w.sentinel.setStatus(fault.SearchSubPaths, status)
+	w.sentinel.publish(fault.SearchSubPaths, faults)
 	w.statusChanged, w.reported = false, time.Now()
 }

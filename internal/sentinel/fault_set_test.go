@@ -129,7 +129,7 @@ func TestWatcherWithoutProbesIsNotWatching(t *testing.T) {
 		p := &partialVolumes{deadVolumes: newDeadVolumes(3)}
 		watcher := p.watcher()
 		watcher.sentinel.Mode, watcher.sentinel.Guard, watcher.sentinel.Volumes, watcher.sentinel.Kubelet = Observe, always{Observe}, p, &fixedKubelet{kubelet.Node{Layout: kubelet.Layout{Root: "/nowhere"}}}
-		watcher.sentinel.setStatus(fromBinds, Status{Watching: true})
+		watcher.sentinel.setStatus(fault.SearchSubPaths, Status{Watching: true})
 		for _, watching := range []bool{false, true} {
 			ctx, stop := context.WithTimeout(t.Context(), scanInterval+5*tickInterval)
 			watcher.run(ctx)

@@ -37,30 +37,13 @@ func (f *Fault) withState(pod *corev1.Pod) *Fault {
 	return &other
 }
 
-// source is a part of the sentinel that finds faults.
-type source int
-
-const (
-	fromBinds source = iota
-	fromVolumes
-	fromOrphans
-	fromSources
-	fromDevices
-	fromLeaving
-	fromStacks
-	sourceCount
-)
-
-// searches are those of each source.
-var searches = [sourceCount]fault.Search{
-	fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans,
-	fromSources: fault.SearchSources, fromDevices: fault.SearchDevices, fromLeaving: fault.SearchLeaving, fromStacks: fault.SearchStacks,
-}
+// Watched are the searches that the sentinel makes when something happens. All others are in its Looks.
+var Watched = []fault.Search{fault.SearchSubPaths, fault.SearchVolumes, fault.SearchOrphans}
 
 // Codes lists the codes of a catalogue that the sentinel finds, in order.
-func Codes(known fault.Catalogue) []fault.Code { return known.FoundBy(searches[:]...) }
+func Codes(known fault.Catalogue) []fault.Code { return known.FoundBy(fault.Searches()...) }
 
-// Faults returns the present faults, in no order. unknown are the codes of sources whose first scan has not ended. The
+// Faults returns the present faults, in no order. unknown are the codes of searches whose first one has not ended. The
 // caller changes none of the faults.
 func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	if s.Mode != Observe && s.Mode != Automatic {
@@ -68,17 +51,17 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for from, search := range searches {
-		r := &s.reports[from]
+	for _, search := range fault.Searches() {
+		r := s.reportOf(search)
 		present = append(present, r.faults...)
-		exists := true
-		switch source(from) {
-		case fromVolumes:
+		_, exists := s.Looks[search]
+		switch search {
+		case fault.SearchSubPaths:
+			exists = true
+		case fault.SearchVolumes:
 			exists = s.Volumes != nil
-		case fromOrphans:
+		case fault.SearchOrphans:
 			exists = s.Orphans != nil
-		case fromSources, fromDevices, fromLeaving, fromStacks:
-			exists = s.Looks[search] != nil
 		}
 		if exists && !r.scanned {
 			unknown = append(unknown, fault.Known().FoundBy(search)...)
@@ -88,7 +71,7 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	return mountstate.Attribute(present, func(f *Fault) *fault.Finding { return &f.Finding }), slices.Compact(unknown)
 }
 
-// report is what a source has said last.
+// report is the result of a search.
 type report struct {
 	status Status // of binds and of volumes only
 	faults []*Fault
@@ -96,10 +79,21 @@ type report struct {
 	scanned bool
 }
 
-// publish replaces the faults of one source. A source that cannot scan does not publish, and its last faults stay.
-func (s *Sentinel) publish(from source, faults []*Fault) {
+// reportOf returns the report of a search. The caller holds mu.
+func (s *Sentinel) reportOf(search fault.Search) *report {
+	if s.reports == nil {
+		s.reports = map[fault.Search]*report{}
+	}
+	if s.reports[search] == nil {
+		s.reports[search] = &report{}
+	}
+	return s.reports[search]
+}
+
+// publish replaces the faults of one search. One that cannot be made does not publish, and its last faults stay.
+func (s *Sentinel) publish(from fault.Search, faults []*Fault) {
 	s.mu.Lock()
-	r := &s.reports[from]
+	r := s.reportOf(from)
 	changed := !r.scanned || len(r.faults)+len(faults) > 0
 	r.faults, r.scanned = faults, true
 	s.mu.Unlock()

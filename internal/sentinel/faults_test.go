@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// TestFaultsAreUnknownUntilScanned: the codes of a source are unknown until it publishes. A source that publishes nothing
+// TestFaultsAreUnknownUntilScanned: the codes of a search are unknown until it publishes. One that publishes nothing
 // more keeps its faults.
 func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	t.Parallel()
@@ -37,26 +37,16 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	}
 	volumes := fault.Known().FoundBy(fault.SearchVolumes)
 	expect(0, 0, fault.Known().FoundBy(fault.SearchSubPaths, fault.SearchVolumes)...)
-	s.publish(fromBinds, nil) // the first scan is a change, even if it finds nothing
+	s.publish(fault.SearchSubPaths, nil) // the first scan is a change, even if it finds nothing
 	expect(1, 0, volumes...)
-	s.publish(fromBinds, nil)
+	s.publish(fault.SearchSubPaths, nil)
 	expect(1, 0, volumes...)
-	s.publish(fromVolumes, []*Fault{{}, {}})
+	s.publish(fault.SearchVolumes, []*Fault{{}, {}})
 	expect(2, 2)
-	s.publish(fromBinds, []*Fault{{}})
+	s.publish(fault.SearchSubPaths, []*Fault{{}})
 	expect(3, 3)
-	s.publish(fromBinds, nil)
+	s.publish(fault.SearchSubPaths, nil)
 	expect(4, 2)
-}
-
-// TestSearchesOfTheSentinel: it makes all that there are.
-func TestSearchesOfTheSentinel(t *testing.T) {
-	t.Parallel()
-	for _, s := range fault.Searches() {
-		if !slices.Contains(searches[:], s) {
-			t.Errorf("%s: the sentinel does not make it", s)
-		}
-	}
 }
 
 // TestFaultHasContainerState: withState returns the current state of the container, and leaves the published fault alone.

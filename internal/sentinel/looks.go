@@ -17,8 +17,12 @@ import (
 // firstDelay is the time until the searches that are made from time to time begin. Their faults hurt no pod that runs.
 const firstDelay = 30 * time.Second
 
-// intervals are the times between two searches of those that are made from time to time. A look at the devices reads all mount namespaces.
-var intervals = map[source]time.Duration{fromSources: time.Minute, fromDevices: 5 * time.Minute, fromLeaving: 30 * time.Second, fromStacks: 5 * time.Minute}
+// Look is a search that is made from time to time.
+type Look struct {
+	mountstate.Inspector
+	// Every is the time between two searches; not 0.
+	Every time.Duration
+}
 
 // A search that has found faults is made again after minLookGap, to see if they are healed. The delay doubles up to maxLookGap while the
 // faults stay the same. The search takes at most one part in lookShare of the time, unless its interval is shorter.
@@ -27,8 +31,8 @@ const (
 	lookShare              = 500
 )
 
-// lookAgain makes the search of a source from time to time, until ctx is done. A search that fails neither proves nor disproves a fault.
-func (s *Sentinel) lookAgain(ctx context.Context, from source, inspector mountstate.Inspector) {
+// lookAgain makes a search from time to time, until ctx is done. A search that fails neither proves nor disproves a fault.
+func (s *Sentinel) lookAgain(ctx context.Context, search fault.Search, look Look) {
 	present, gap := map[fault.Key]*Fault{}, minLookGap
 	for delay := firstDelay; ; {
 		select {
@@ -37,18 +41,18 @@ func (s *Sentinel) lookAgain(ctx context.Context, from source, inspector mountst
 		case <-time.After(delay):
 		}
 		began := time.Now()
-		survey, err := inspector.Look(ctx, mountstate.Scope{})
+		survey, err := look.Look(ctx, mountstate.Scope{})
 		took := time.Since(began)
 		gap = min(2*gap, maxLookGap)
 		switch {
 		case err == nil:
-			if s.publishLook(from, survey, present) {
+			if s.publishLook(search, survey, present) {
 				gap = minLookGap
 			}
 		case ctx.Err() == nil:
-			s.Observer.Trouble(fmt.Errorf("look for faults by search %q: %w", searches[from], err))
+			s.Observer.Trouble(fmt.Errorf("look for faults by search %q: %w", search, err))
 		}
-		delay = jitter(intervals[from])
+		delay = jitter(look.Every)
 		if len(present) > 0 {
 			delay = min(delay, max(gap, lookShare*took))
 		}
@@ -56,7 +60,7 @@ func (s *Sentinel) lookAgain(ctx context.Context, from source, inspector mountst
 }
 
 // publishLook makes present the faults that a search has found, and reports whether they are others than before.
-func (s *Sentinel) publishLook(from source, survey mountstate.Survey, present map[fault.Key]*Fault) (changed bool) {
+func (s *Sentinel) publishLook(search fault.Search, survey mountstate.Survey, present map[fault.Key]*Fault) (changed bool) {
 	if len(survey.Over) > 0 { // a mount inside a volume of theirs makes no event when its pod is to go
 		s.podsStay.Store(true)
 	}
@@ -72,6 +76,6 @@ func (s *Sentinel) publishLook(from source, survey mountstate.Survey, present ma
 			changed = true
 		}
 	}
-	s.publish(from, slices.Collect(maps.Values(present)))
+	s.publish(search, slices.Collect(maps.Values(present)))
 	return changed || len(before) != len(present)
 }

@@ -85,13 +85,13 @@ func (o offFor) Mode(code fault.Code, _ *corev1.Pod) Mode {
 // TestLooksAreSoonerWhileThereAreFaults: a search that has found faults is made again soon, less and less often while they stay, also while
 // it fails; and rarely once they are gone.
 func TestLooksAreSoonerWhileThereAreFaults(t *testing.T) {
-	for from, interval := range intervals {
+	for _, interval := range []time.Duration{30 * time.Second, time.Minute, 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			l := &fakeLook{found: []fault.Finding{{Code: fault.Known().FoundBy(searches[from])[0]}}}
+			l := &fakeLook{found: []fault.Finding{{Code: fault.StuckTermination}}}
 			s := &Sentinel{Mode: Observe, Guard: always{Observe}, Pods: l, Observer: l}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			go s.lookAgain(ctx, from, l)
+			go s.lookAgain(ctx, fault.SearchLeaving, Look{l, interval})
 			l.awaitLook(1)
 			next := func() time.Duration {
 				l.mu.Lock()
@@ -104,7 +104,7 @@ func TestLooksAreSoonerWhileThereAreFaults(t *testing.T) {
 			within := func(took, least, most time.Duration) {
 				t.Helper()
 				if took < min(least, interval*4/5)-time.Second || took > min(most, interval)+time.Second {
-					t.Errorf("%s: %s between two looks, want %s to %s", searches[from], took, least, most)
+					t.Errorf("every %s: %s between two looks, want %s to %s", interval, took, least, most)
 				}
 			}
 			within(next(), minLookGap, minLookGap)
@@ -131,12 +131,11 @@ func TestLooksFromTimeToTime(t *testing.T) {
 			at := fault.Finding{Code: codes[0], Mount: fault.Mount{Point: "/a"}}
 			l := &fakeLook{found: []fault.Finding{at, at, {Code: fault.StaleSubPath}}}
 			s := &Sentinel{
-				Mode: Observe, Guard: offFor{always{Observe}, fault.StaleSubPath}, Pods: l, Observer: l, Looks: map[fault.Search]mountstate.Inspector{search: l},
+				Mode: Observe, Guard: offFor{always{Observe}, fault.StaleSubPath}, Pods: l, Observer: l, Looks: map[fault.Search]Look{search: {l, time.Minute}},
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			from := source(slices.Index(searches[:], search))
-			go s.lookAgain(ctx, from, l)
+			go s.lookAgain(ctx, search, s.Looks[search])
 			expect := func(looks, present, trouble int) {
 				t.Helper()
 				synctest.Wait()

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
 
@@ -67,7 +68,7 @@ func (s *Sentinel) watchOrphans(ctx context.Context) {
 			s.Observer.Trouble(err)
 		}
 		if surveyed {
-			s.publish(fromOrphans, slices.Collect(maps.Values(counted)))
+			s.publish(fault.SearchOrphans, slices.Collect(maps.Values(counted)))
 		}
 	}
 }

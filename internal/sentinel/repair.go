@@ -173,9 +173,9 @@ func (*journal) Verify(context.Context) error { return nil }
 func (j *journal) Progress() []fault.Applied { return j.progress }
 
 // begunFor returns the repairs of an earlier process that the watcher of a source has made.
-func (s *Sentinel) begunFor(from source) (all []Repair) {
+func (s *Sentinel) begunFor(from fault.Search) (all []Repair) {
 	for _, r := range s.Begun {
-		if slices.Contains(fault.Known().FoundBy(searches[from]), r.Fault.Code) {
+		if slices.Contains(fault.Known().FoundBy(from), r.Fault.Code) {
 			all = append(all, r)
 		}
 	}

@@ -34,7 +34,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // Mode is how the sentinel handles the faults that it finds.
@@ -143,8 +142,8 @@ type Sentinel struct {
 	Begun []Repair
 	// Orphans is nil if the directories of pods that are gone are not counted.
 	Orphans Orphans
-	// Looks are the searches that are made from time to time: SearchSources, SearchDevices, SearchLeaving and SearchStacks. Their faults are reported.
-	Looks map[fault.Search]mountstate.Inspector
+	// Looks are the searches that are made from time to time. Their faults are reported.
+	Looks map[fault.Search]Look
 	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.
 	Changed func()
 
@@ -155,7 +154,7 @@ type Sentinel struct {
 	podsStay atomic.Bool
 
 	mu      sync.Mutex
-	reports [sourceCount]report // by source
+	reports map[fault.Search]*report
 }
 
 // Run watches until ctx is done and returns nil. It reports errors to the observer and retries.
@@ -163,27 +162,25 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil
 	}
-	s.setStatus(fromBinds, Status{})
+	s.setStatus(fault.SearchSubPaths, Status{})
 	var group sync.WaitGroup
 	group.Go(func() { s.watchdog(ctx) })
 	if s.Volumes != nil {
-		s.setStatus(fromVolumes, Status{})
+		s.setStatus(fault.SearchVolumes, Status{})
 		group.Go(func() { newVolumeWatcher(s).run(ctx) })
 	}
 	if s.Orphans != nil {
 		group.Go(func() { s.watchOrphans(ctx) })
 	}
-	for from := range intervals {
-		if inspector := s.Looks[searches[from]]; inspector != nil {
-			group.Go(func() { s.lookAgain(ctx, from, inspector) })
-		}
+	for search, look := range s.Looks {
+		group.Go(func() { s.lookAgain(ctx, search, look) })
 	}
 	memory := &bindMemory{
-		notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe(), begun: s.begunFor(fromBinds),
+		notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe(), begun: s.begunFor(fault.SearchSubPaths),
 	}
 	for ctx.Err() == nil {
 		err := s.watchKubelet(ctx, memory)
-		s.setStatus(fromBinds, Status{})
+		s.setStatus(fault.SearchSubPaths, Status{})
 		if errors.Is(err, errReplaced) {
 			continue
 		}

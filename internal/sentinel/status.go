@@ -41,12 +41,15 @@ type Status struct {
 func (s *Sentinel) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	binds, volumes := &s.reports[fromBinds].status, &s.reports[fromVolumes].status
+	binds, volumes := &s.reportOf(fault.SearchSubPaths).status, &s.reportOf(fault.SearchVolumes).status
 	status := *binds
 	status.Present = map[fault.Code]int{}
 	maps.Copy(status.Present, binds.Present)
-	for _, from := range []source{fromOrphans, fromSources, fromDevices, fromLeaving, fromStacks} {
-		for _, f := range s.reports[from].faults {
+	for search, r := range s.reports {
+		if search == fault.SearchSubPaths || search == fault.SearchVolumes { // their watchers count
+			continue
+		}
+		for _, f := range r.faults {
 			status.Present[f.Code]++
 		}
 	}
@@ -71,18 +74,18 @@ func (s *Status) stuckMessage(watch string) string {
 }
 
 // setStatus sets the status of the binds or of the volumes.
-func (s *Sentinel) setStatus(from source, status Status) {
+func (s *Sentinel) setStatus(from fault.Search, status Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status.updatedAt = time.Now()
-	s.reports[from].status = status
+	s.reportOf(from).status = status
 }
 
 // heartbeat records that the volume watcher is at work, although its status has not changed.
 func (s *Sentinel) heartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reports[fromVolumes].status.updatedAt = time.Now()
+	s.reportOf(fault.SearchVolumes).status.updatedAt = time.Now()
 }
 
 // watchdog reports a stuck watcher to the observer once.

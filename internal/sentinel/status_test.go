@@ -20,15 +20,15 @@ import (
 func TestHungWatcherIsReportedStuck(t *testing.T) {
 	for watch, c := range map[string]struct{ moves, hangs func(s *Sentinel) }{
 		"binds": {
-			func(s *Sentinel) { s.setStatus(fromVolumes, Status{Watching: true}) },
+			func(s *Sentinel) { s.setStatus(fault.SearchVolumes, Status{Watching: true}) },
 			func(s *Sentinel) {
-				s.setStatus(fromBinds, Status{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
+				s.setStatus(fault.SearchSubPaths, Status{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
 			},
 		},
 		"volumes": {
-			func(s *Sentinel) { s.setStatus(fromBinds, Status{Watching: true}) },
+			func(s *Sentinel) { s.setStatus(fault.SearchSubPaths, Status{Watching: true}) },
 			func(s *Sentinel) {
-				s.setStatus(fromVolumes, Status{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
+				s.setStatus(fault.SearchVolumes, Status{Watching: true, Present: map[fault.Code]int{fault.StaleSubPath: 1}})
 			},
 		},
 	} {

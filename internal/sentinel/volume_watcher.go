@@ -92,7 +92,7 @@ func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
 		sentinel: s, seed: maphash.MakeSeed(),
 		present: map[fault.Key]fault.Finding{}, backoffs: map[fault.Key]*repairBackoff{}, decisions: s.Guard.Subscribe(),
-		begun: s.begunFor(fromVolumes),
+		begun: s.begunFor(fault.SearchVolumes),
 	}
 }
 
@@ -239,7 +239,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 			for _, f := range w.present {
 				faults = append(faults, &Fault{Finding: f})
 			}
-			w.sentinel.publish(fromVolumes, faults)
+			w.sentinel.publish(fault.SearchVolumes, faults)
 		}
 		w.planRepairs(ctx, survey.Broken())
 		if !w.repairNext(ctx) || !w.repairs.empty() {
@@ -255,5 +255,5 @@ func (w *volumeWatcher) reportStatus(watching bool) {
 	for key := range w.present {
 		status.Present[key.Code]++
 	}
-	w.sentinel.setStatus(fromVolumes, status)
+	w.sentinel.setStatus(fault.SearchVolumes, status)
 }

@@ -366,7 +366,7 @@ func TestPodsThatStayTriggerScan(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			s.lookAgain(ctx, fromLeaving, l)
+			s.lookAgain(ctx, fault.SearchLeaving, Look{l, time.Minute})
 		}()
 		if s.podsStay.Load() {
 			t.Error("before the first look")

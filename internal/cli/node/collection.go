@@ -75,7 +75,7 @@ func (c *bundleCollection) addEvidence(has nodeRecording) {
 	c.addJSON(nodeEntry, "what the scan has to know beside the evidence", has.node)
 	for _, s := range searches.All() {
 		if evidence, known := has.evidence[s.Entry]; known {
-			c.addJSON(s.Entry, s.About, evidence)
+			c.addJSON(s.Entry, s.Content, evidence)
 		}
 	}
 }

@@ -83,8 +83,12 @@ type Search struct {
 	Kind fault.Search
 	// Description names for people the subject of the search.
 	Description string
-	// Entry is the name of the evidence in a bundle, About what it is.
-	Entry, About string
+	// Entry is the name of the evidence in a bundle, and Content says for people what is in it.
+	Entry, Content string
+	// Every is how often an agent makes the search; 0: not from time to time.
+	Every time.Duration
+	// About says if such a search is about a pod of the node; nil: it is about all of them.
+	About func(*corev1.Pod) bool
 
 	ask  func(ctx context.Context, n Node, s mountstate.Scope) (mountstate.Survey, error)
 	read func(content []byte) (judge, error)
@@ -138,7 +142,7 @@ func All() []Search { return slices.Clone(all) }
 
 var all = []Search{
 	{
-		Kind: fault.SearchSubPaths, Description: "subPath binds", Entry: "evidence/subpaths.json", About: "evidence on subPath binds",
+		Kind: fault.SearchSubPaths, Description: "subPath binds", Entry: "evidence/subpaths.json", Content: "evidence on subPath binds",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			s, err := subpath.Scan(ctx, n.Kubelet, subpath.Sources{Prober: n.Prober, Runtime: n.Runtime}, n.podByUID)
 			if err != nil {
@@ -151,7 +155,8 @@ var all = []Search{
 		}),
 	},
 	{
-		Kind: fault.SearchSources, Description: "sources of hostPath volumes", Entry: "evidence/sources.json", About: "lookups of the sources of volumes",
+		Kind: fault.SearchSources, Description: "sources of hostPath volumes", Entry: "evidence/sources.json", Content: "lookups of the sources of volumes",
+		Every: time.Minute, About: func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) > 0 }, // all others have got their sources
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			lookups := &subpath.Lookups{}
 			sum, err := lookUpSources(ctx, n, func(pods []*corev1.Pod) ([]fault.Finding, error) {
@@ -171,7 +176,9 @@ var all = []Search{
 	},
 	{
 		Kind: fault.SearchDevices, Description: "devices", Entry: "evidence/devices.json",
-		About: "evidence on devices that are mounted in other namespaces alone",
+		Content: "evidence on devices that are mounted in other namespaces alone",
+		Every:   5 * time.Minute, // it reads all mount namespaces
+		About:   func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) > 0 },
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			usages, evidence, err := n.Devices.FindAbandonedWithEvidence(ctx)
 			sum := device.Summarize(usages)
@@ -184,7 +191,7 @@ var all = []Search{
 		}),
 	},
 	{
-		Kind: fault.SearchVolumes, Description: "volumes", Entry: "evidence/volumes.json", About: "answers of the mounts of volumes",
+		Kind: fault.SearchVolumes, Description: "volumes", Entry: "evidence/volumes.json", Content: "answers of the mounts of volumes",
 		ask: func(ctx context.Context, n Node, s mountstate.Scope) (mountstate.Survey, error) {
 			i := &volume.Inspector{Kubelet: n.Kubelet, Prober: n.Prober, Runtime: n.Runtime}
 			if n.Specs != nil {
@@ -202,7 +209,7 @@ var all = []Search{
 	},
 	{
 		Kind: fault.SearchOrphans, Description: "directories of pods that are gone", Entry: "evidence/orphans.json",
-		About: "directories of pods that no source knows",
+		Content: "directories of pods that no source knows",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			i := &orphan.Inspector{Kubelet: n.Kubelet, Runtime: n.Runtime, MinimumAge: n.OrphanAge}
 			if n.Specs != nil {
@@ -219,7 +226,8 @@ var all = []Search{
 		}),
 	},
 	{
-		Kind: fault.SearchStacks, Description: "mounts that are one too many", Entry: "evidence/stacks.json", About: "stacked mounts, and staging paths of no pod",
+		Kind: fault.SearchStacks, Description: "mounts that are one too many", Entry: "evidence/stacks.json", Content: "stacked mounts, and staging paths of no pod",
+		Every: 5 * time.Minute,
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			i := &nodemount.Inspector{Kubelet: n.Kubelet, Attachments: n.Attachments}
 			if n.Specs != nil {
@@ -236,7 +244,8 @@ var all = []Search{
 		}),
 	},
 	{
-		Kind: fault.SearchLeaving, Description: "pods that are being deleted", Entry: "evidence/leaving.json", About: "pods whose time is over and of which something is left",
+		Kind: fault.SearchLeaving, Description: "pods that are being deleted", Entry: "evidence/leaving.json", Content: "pods whose time is over and of which something is left",
+		Every: 30 * time.Second, About: func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil },
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			var pods []*corev1.Pod
 			if n.Specs != nil {
@@ -249,7 +258,7 @@ var all = []Search{
 		}),
 	},
 	{
-		Description: "mounts that no pod wants, and volumes that are not there", Entry: "evidence/mounts.json", About: "mounts of the kubelet, and the links that pods want",
+		Description: "mounts that no pod wants, and volumes that are not there", Entry: "evidence/mounts.json", Content: "mounts of the kubelet, and the links that pods want",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			i := &links.Inspector{Kubelet: n.Kubelet, Runtime: n.Runtime}
 			if n.Specs != nil {

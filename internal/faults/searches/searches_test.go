@@ -87,7 +87,7 @@ func TestRows(t *testing.T) {
 	entries, kinds := map[string]bool{}, map[fault.Search]bool{}
 	for _, s := range All() {
 		switch {
-		case s.Description == "" || s.About == "" || !strings.HasPrefix(s.Entry, "evidence/") || !strings.HasSuffix(s.Entry, ".json"):
+		case s.Description == "" || s.Content == "" || !strings.HasPrefix(s.Entry, "evidence/") || !strings.HasSuffix(s.Entry, ".json"):
 			t.Errorf("%+v", s)
 		case entries[s.Entry], s.Kind != "" && kinds[s.Kind]:
 			t.Errorf("%s is there twice", s.Entry)
