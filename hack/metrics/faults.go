@@ -24,7 +24,7 @@ type docPage struct {
 	chinese bool
 }
 
-// lists are the texts of the lists by their names.
+// lists are the texts of the lists by their names. The codes that a search finds are a list, too: see foundIn.
 var lists = map[string]func(fault.Catalogue, docPage) string{
 	"what heals them": func(c fault.Catalogue, p docPage) string {
 		return p.rows(c, func(e fault.Entry) []string { return []string{p.title(e), p.repair(e)} })
@@ -37,16 +37,11 @@ var lists = map[string]func(fault.Catalogue, docPage) string{
 			return e.Operation != "" && e.At[fault.PlaceVolume].NewPod
 		}), func(code fault.Code) string { return "`" + string(code) + "`" })
 	},
-	"found in sub-paths": foundBy(fault.SearchSubPaths),
-	"found in sources":   foundBy(fault.SearchSources),
-	"found in volumes":   foundBy(fault.SearchVolumes),
-	"found in devices":   foundBy(fault.SearchDevices),
-	"found in orphans":   foundBy(fault.SearchOrphans),
-	"found in leaving":   foundBy(fault.SearchLeaving),
-	"found in stacks":    foundBy(fault.SearchStacks),
 }
 
-// foundBy is the list of the codes that a search finds, with links to their runbooks.
+// foundIn begins the name of the list of the codes that a search finds, with links to their runbooks.
+const foundIn = "found in "
+
 func foundBy(s fault.Search) func(fault.Catalogue, docPage) string {
 	return func(c fault.Catalogue, p docPage) string {
 		var all []string
@@ -112,11 +107,15 @@ func fillLists(c fault.Catalogue, name, text string) (string, error) {
 	p := docPage{at + "/", strings.HasSuffix(name, ".zh-CN.md")}
 	filled := listed.ReplaceAllStringFunc(text, func(old string) string {
 		parts := listed.FindStringSubmatch(old)
-		if lists[parts[1]] == nil {
+		list := lists[parts[1]]
+		if of, ok := strings.CutPrefix(parts[1], foundIn); ok && slices.Contains(fault.Searches(), fault.Search(of)) {
+			list = foundBy(fault.Search(of))
+		}
+		if list == nil {
 			err = fmt.Errorf("%s: there is no list %q", name, parts[1])
 			return old
 		}
-		return "<!-- faults: " + parts[1] + " -->" + parts[2] + lists[parts[1]](c, p) + "<!-- /faults -->"
+		return "<!-- faults: " + parts[1] + " -->" + parts[2] + list(c, p) + "<!-- /faults -->"
 	})
 	return filled, err
 }

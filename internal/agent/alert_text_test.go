@@ -18,10 +18,10 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// severities are what pods suffer from the faults of each family that is counted.
-var severities = map[fault.Family]string{
-	fault.FamilyVolume: "critical", fault.FamilyBind: "warning", fault.FamilyDevice: "warning", fault.FamilyOrphan: "info",
-	fault.FamilyMount: "info",
+// severities are what pods suffer from the faults that an alert counts.
+var severities = map[string]string{
+	"VolumeBroken": "critical", "ContainerCannotStart": "warning", "WrongDirectory": "warning", "DeviceHeld": "warning", "PodCannotGo": "warning",
+	"VolumesLeftBehind": "info", "MountsLeftBehind": "info",
 }
 
 // scrapeAgent gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target,
@@ -159,12 +159,12 @@ func TestTextsOfAlerts(t *testing.T) {
 	}
 	for _, code := range sentinel.Codes(fault.Known()) {
 		entry := fault.Known().Entry(code)
-		want := severities[entry.Family]
-		if entry.Severity == fault.Warning && want == "critical" { // no pod that runs is hurt
-			want = "warning"
+		want := ""
+		if len(entry.Alerts) > 0 { // the first is about one fault
+			want = severities[entry.Alerts[0]]
 		}
-		if got[code] != want {
-			t.Errorf("%s has alerts with severity %q, want %q: see TestAlertsSelectTheirCodes", code, got[code], want)
+		if want == "" || got[code] != want || entry.Severity == fault.Warning && want == "critical" { // no pod that runs is hurt
+			t.Errorf("%s has alerts %q with severity %q, want %q: see TestAlertsSelectTheirCodes", code, entry.Alerts, got[code], want)
 		}
 	}
 	const want = "Node n1 has 1 mount with the fault HungMount"

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/manifests"
@@ -32,6 +33,24 @@ func TestEveryNameHasItsProcessor(t *testing.T) {
 	}
 	if diff := cmp.Diff(builtin.Names(), r.Names()); diff != "" {
 		t.Errorf("names of package builtin, and names of the registry (-builtin +registry):\n%s", diff)
+	}
+}
+
+// TestAutoRepairsAllThatIsRepaired: each fault that has an Operation has a remedy in the set for all faults, without a pod being named.
+func TestAutoRepairsAllThatIsRepaired(t *testing.T) {
+	t.Parallel()
+	repaired := map[fault.Code]bool{}
+	for _, family := range (parts{}).families(fault.Known()) {
+		for _, remedy := range family.Remedies {
+			for _, code := range remedy.Codes {
+				repaired[code] = repaired[code] || !remedy.NamedPodOnly
+			}
+		}
+	}
+	for _, entry := range fault.Known() {
+		if entry.Operation != "" && !repaired[entry.Code] {
+			t.Errorf("%s is repaired by operation %s, and not by families of package registry", entry.Code, entry.Operation)
+		}
 	}
 }
 
