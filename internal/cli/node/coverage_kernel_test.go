@@ -6,6 +6,12 @@
 package node
 
 import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +20,63 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/searches"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/test/program"
 )
+
+// devicesElsewhere reports whether a scan finds block devices that are mounted in other mount namespaces alone.
+func devicesElsewhere(program, root string) bool {
+	out, _ := exec.Command(program, "scan", "-o", "json", "--kubelet-root", root).Output() // its exit code depends on the faults
+	return bytes.Contains(out, []byte(`"devicesElsewhere": `)) && !bytes.Contains(out, []byte(`"devicesElsewhere": 0,`))
+}
+
+// TestBuiltProgramWithoutPrivilege has the user nobody run verbs that find nothing wrong as root.
+func TestBuiltProgramWithoutPrivilege(t *testing.T) {
+	dir, err := os.MkdirTemp("", "kubediag")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, 0o755))
+	built, root := filepath.Join(dir, "kubediag"), filepath.Join(dir, "kubelet")
+	runTool(t, "cp", program.Build(t, "cmd/kubediag"), built)
+	must(t, os.MkdirAll(filepath.Join(root, "pods"), 0o755))
+	for _, c := range []struct {
+		args    []string
+		clean   string // what root is told where all is well
+		partial string // devices that others have mounted elsewhere are not judged: the sentence says so then
+	}{
+		{[]string{"scan", "--kubelet-root", root}, "nothing broken. ", "nothing broken in what "},
+		{[]string{"scan", "-o", "json", "--kubelet-root", root}, `"denied": 0,`, `"faults": [],`},
+		{[]string{"holders", "--kubelet-root", root}, "Every device ", " processes, and what only they have mounted: user 65534 may not look into them: "},
+		{[]string{"probe", root}, "Alive\n", "Alive, but whether a container could be started with it is not known\n"},
+	} {
+		verb := strings.Join(c.args[:2], " ")
+		args := c.args
+		if c.args[0] != "probe" { // another kubelet of the machine may end while it is looked at
+			args = append(slices.Clone(args), "--kubelet-pid", strconv.Itoa(os.Getpid()))
+		}
+		var out []byte
+		kerneltest.Await(t, verb+" to find nothing wrong as root", func() (clean bool) {
+			out, err = exec.Command(built, args...).CombinedOutput()
+			// Devices are the machine's: others may have mounted some elsewhere, in containers of a runtime that is not this root's.
+			clean = c.args[0] == "holders" || err == nil && strings.Contains(string(out), c.clean) || devicesElsewhere(built, root)
+			if !clean {
+				t.Logf("%s as root: %v, %s", verb, err, out)
+			}
+			return clean
+		})
+		if strings.Contains(string(out), asRootRemedy) {
+			t.Errorf("%s as root has not seen everything: %s", verb, out)
+		}
+		cmd := exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", built}, c.args...)...)
+		out, _ = cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), c.partial) || !strings.Contains(string(out), "kubediag: ") ||
+			!strings.Contains(string(out), asRootRemedy) || strings.Contains(string(out), c.clean) {
+			t.Errorf("%s as nobody: %v, %s, want status 2, %q and %q", verb, cmd.ProcessState, out, c.partial, asRootRemedy)
+		}
+	}
+}
 
 // TestRefused has a survey that was refused processes which have ended since.
 func TestRefused(t *testing.T) {
