@@ -106,18 +106,10 @@ func TestBreakerOpens(t *testing.T) {
 func TestBreakerAddsUpMountFaults(t *testing.T) {
 	t.Parallel()
 	for failures, open := range map[[3]int32]bool{{1, 0, 0}: false, {1, 1, 0}: false, {1, 1, 1}: true, {3, 0, 0}: true} {
-		p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.RecoveryPolicySpec{
-			Mode: v1.RecoveryApprove, Breaker: &v1.RecoveryBreaker{FailedRepairs: number(3)},
-		}}
+		p := breaking(v1.RecoveryBreaker{FailedRepairs: number(3)})
 		e := &pass{policy: policy.Compile(p, fault.Known())}
 		for _, n := range failures {
-			f := v1.MountFault{Status: v1.MountFaultStatus{
-				Code: "StaleSubPath", Node: "n1", Recovery: &v1.FaultRecovery{Mode: v1.RecoveryApprove, Policies: []string{"p"}, FailedRepairs: n},
-			}}
-			if n > 0 {
-				f.Status.Recovery.LastFailureTime = &metav1.Time{Time: noon}
-			}
-			e.faults = append(e.faults, f)
+			e.faults = append(e.faults, *faultIn("shop", "n1", n, noon))
 		}
 		counts, err := newCluster(t, 1).r.count(t.Context(), e)
 		must(t, err)
