@@ -186,11 +186,12 @@ const (
 	atOnce            = 16 // repairs that the policy allows on the node
 )
 
-// policyOfShares has a budget that the tenant uses up within its first minute. One repair comes back in half a minute.
+// policyOfShares has a budget of the node that the tenant uses up within its first minute. One repair comes back in half a minute. The budget
+// of the cluster allows more at once, however few of its slots chance leaves to the node and the tenant.
 const policyOfShares = policyOfTest + `
   budgets:
     node: {atOnce: 16, perHour: 120}
-    cluster: {atOnce: 100, perHour: 1000}
+    cluster: {atOnce: 400, perHour: 4000}
   breaker: {failedRepairs: 3}
 `
 
