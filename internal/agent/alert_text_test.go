@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// severities are what pods suffer from the faults that an alert counts.
+// severities are the severities of the alerts that count faults, by name.
 var severities = map[string]string{
 	"VolumeBroken": "critical", "ContainerCannotStart": "warning", "WrongDirectory": "warning", "DeviceHeld": "warning", "PodCannotGo": "warning",
 	"VolumesLeftBehind": "info", "MountsLeftBehind": "info",

@@ -26,7 +26,7 @@ func Marshal(whole any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// Unmarshal reads the JSON of a struct with parts into the one that whole points to. The options are of the decoder, such as
+// Unmarshal reads JSON into the struct with parts that whole points to. The options are of the decoder, such as
 // (*json.Decoder).DisallowUnknownFields.
 func Unmarshal(text []byte, whole any, options ...func(*json.Decoder)) error {
 	d := json.NewDecoder(bytes.NewReader(text))

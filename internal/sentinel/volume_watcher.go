@@ -217,7 +217,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		rest := time.Duration(asked) * minProbeGap
 		w.rests.charge(now, rest, probeBurst*rest) // credit for probeBurst scans in a row
 		w.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
-		if err != nil { // the faults of the last scan stay, whatever has become of them
+		if err != nil { // the faults of the last scan stay until a scan succeeds
 			w.rescanDelay = min(max(faultRescanInterval, 2*w.rescanDelay), scanInterval)
 			w.nextScan = now.Add(w.rescanDelay)
 			return err

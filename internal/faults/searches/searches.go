@@ -83,7 +83,7 @@ type Search struct {
 	Kind fault.Search
 	// Description names for people the subject of the search.
 	Description string
-	// Entry is the name of the evidence in a bundle, and Content says for people what is in it.
+	// Entry is the name of the evidence in a bundle. Content describes it for people.
 	Entry, Content string
 	// Every is how often an agent makes the search; 0: not from time to time.
 	Every time.Duration

@@ -159,7 +159,7 @@ type pathLookup struct {
 	view *mountns.View // of the kubelet's namespace; nil: nothing is asked
 }
 
-// answer returns the answer about a key: that of the node, which is written down, or the one that was written down.
+// answer asks the node about a key and records the answer, or returns the recorded answer.
 func answer[A any](p pathLookup, known map[string]A, key string, ask func() A) A {
 	if p.view != nil {
 		known[key] = ask()
@@ -241,7 +241,7 @@ func (p pathLookup) missingInVolume(target target, name string) bool {
 	})
 }
 
-// kindOf is the kind of the entry at a path, or of one that is bound at the place of a subPath and alive; empty: it could not be seen.
+// kindOf returns the kind of the entry at a path. If bound is not nil, it is the kind of the live bind of a subPath. Empty: not known.
 func (p pathLookup) kindOf(name string, bound *target) string {
 	if p.view == nil {
 		return p.Kinds[name]

@@ -55,7 +55,7 @@ func volumeNames(pod *corev1.Pod, is func(corev1.Volume) bool) []string {
 	return names
 }
 
-// localVolumes lists the volumes of type local that the kubelet has for a pod; known is false if it has none of any type. The agent has no right to
+// localVolumes lists the local volumes of a pod. known is false if the kubelet has no volume of the pod. The agent has no right to
 // read PersistentVolumes, but the kubelet has a directory for each.
 func (h *EvictRecoverer) localVolumes(ctx context.Context, pod *corev1.Pod) (names []string, known bool, err error) {
 	n, err := h.Kubelet.Node(ctx)
